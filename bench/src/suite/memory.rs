@@ -272,7 +272,7 @@ impl Own<'_> {
     fn snapshot(&mut self) -> Result<()> {
         if let Some((snapshot, remembered, _)) = self.held.take() {
             for (nth, expected) in remembered {
-                let found = snapshot.get(&self.mix.keyspace, self.key(nth))?;
+                let found = snapshot.keyspace(&self.mix.keyspace)?.get(self.key(nth))?;
                 self.judge(nth, expected, found.as_deref())?;
             }
         }

@@ -48,7 +48,7 @@ fn keys(databases: &Databases, db: &Db) -> Result<Tally> {
         databases.engine.snapshot()
     };
     let mut counted = Tally::default();
-    for pair in snapshot.iter(&db.keys) {
+    for pair in snapshot.keyspace(&db.keys)?.iter() {
         counted.add(Some(&pair.inspect_err(|_| count.forget())?.1));
     }
     Ok(count.end(counted))

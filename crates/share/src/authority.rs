@@ -90,7 +90,7 @@ impl Engine {
         keyspace: &Keyspace,
         scan: &Scan<'_>,
     ) -> rhumb::Result<(Vec<Pair>, bool)> {
-        let mut pairs = snapshot.range(keyspace, (scan.from, scan.to));
+        let mut pairs = snapshot.keyspace(keyspace)?.range((scan.from, scan.to));
         let (mut found, mut bytes) = (Vec::new(), 0);
         while let Some(pair) = if scan.reverse { pairs.next_back() } else { pairs.next() } {
             let (key, value) = pair?;
@@ -119,7 +119,12 @@ impl Authority for Engine {
         let (keyspace, snapshot) = (self.keyspace(keyspace)?, self.snapshot()?);
         let (mut values, mut left) = (Vec::with_capacity(keys.len()), bytes_max);
         for some in keys.chunks(KEYS_AT_ONCE) {
-            for value in snapshot.multi_get(&keyspace, some).map_err(|error| told(&error))? {
+            for value in snapshot
+                .keyspace(&keyspace)
+                .map_err(|error| told(&error))?
+                .multi_get(some)
+                .map_err(|error| told(&error))?
+            {
                 let rest = left.checked_sub(value.as_ref().map_or(0, |value| value.len()));
                 left = rest.ok_or_else(|| Error::too_large("the values do not fit a message"))?;
                 values.push(value.map(|value| value.to_vec()));

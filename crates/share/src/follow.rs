@@ -86,7 +86,11 @@ impl Follower {
         let followed = keyspace.follow(tap).map_err(|error| told(&error))?;
         // Every change that the snapshot does not have is kept.
         let snapshot = followed.snapshot().map_err(|error| told(&error))?;
-        let pairs = snapshot.iter(&keyspace).map(|pair| pair.map_err(|error| told(&error)));
+        let pairs = snapshot
+            .keyspace(&keyspace)
+            .map_err(|error| told(&error))?
+            .iter()
+            .map(|pair| pair.map_err(|error| told(&error)));
         let is_live = load.finish(pairs)?;
         Ok(is_live.then_some(followed))
     }

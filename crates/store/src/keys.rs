@@ -53,12 +53,21 @@ pub trait KeyRange {
     fn high(&self) -> Bound<&[u8]>;
 }
 
+/// One end of a range of keys, owned.
+pub(crate) type OwnedBound = Bound<Box<[u8]>>;
+
 /// The two ends of a range, owned.
-pub(crate) type OwnedBounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
+pub(crate) type OwnedBounds = (OwnedBound, OwnedBound);
 
 /// Owned bounds, for a walk that outlives the range.
 pub(crate) fn owned_bounds(range: &impl KeyRange) -> OwnedBounds {
     (range.low().map(Box::from), range.high().map(Box::from))
+}
+
+/// The bounds of the keys that begin with `prefix`.
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> OwnedBounds {
+    let to = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    (Bound::Included(prefix.into()), to)
 }
 
 impl KeyRange for RangeFull {

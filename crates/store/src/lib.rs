@@ -30,7 +30,7 @@ pub(crate) mod version;
 
 pub use db::{
     Batch, Change, Database, DatabaseBuilder, Followed, Keyspace, KeyspaceStats, LevelStats,
-    PartitionInfo, Snapshot, Stats, Submitted, Tap,
+    PartitionInfo, Reader, Snapshot, Stats, Submitted, Tap,
 };
 pub use error::{Corruption, Error, Result};
 pub use iter::{Iter, stream::AsyncIter};

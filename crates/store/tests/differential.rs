@@ -295,16 +295,18 @@ impl World {
         let key = self.random.key();
         for (snapshot, spaces) in &self.snapshots {
             for (keyspace, map) in spaces {
-                let got = snapshot.get(keyspace, &key).expect("get");
+                let got = snapshot.keyspace(keyspace).unwrap().get(&key).expect("get");
                 assert_eq!(got.as_deref(), map.get(&key).map(Vec::as_slice));
             }
         }
         if let Some((snapshot, spaces)) = self.snapshots.first() {
             for (keyspace, map) in spaces {
-                assert_same(snapshot.iter(keyspace), map);
+                assert_same(snapshot.keyspace(keyspace).unwrap().iter(), map);
                 assert!(
                     snapshot
-                        .iter(keyspace)
+                        .keyspace(keyspace)
+                        .unwrap()
+                        .iter()
                         .rev()
                         .map(|pair| pair.expect("scan").0.to_vec())
                         .eq(map.keys().rev().cloned())

@@ -82,7 +82,7 @@ fn child(handles: &Mutex<Option<Handles>>, dir: &Path) -> i32 {
         is_refused(keyspace.explain(key(7))),
         is_refused(keyspace.sample(|_| 0)),
         is_refused(keyspace.pop_first()),
-        is_refused(db.snapshot().get(keyspace, key(7))),
+        is_refused(db.snapshot().keyspace(keyspace).unwrap().get(key(7))),
     ];
     if let Some(at) = refusals.iter().position(|is_refused| !is_refused) {
         return 10 + at as i32;

@@ -97,7 +97,10 @@ fn several_partitions_are_dropped_together() {
     assert_eq!(keyspace.drop_partitions(["c/", "a/"]).unwrap(), 0);
     assert_eq!(keyspace.drop_partitions::<&str>([]).unwrap(), 0);
     assert_eq!(names(&keyspace), ["b/", "d/"]);
-    assert_eq!(keys(snapshot.iter(&keyspace)), ["a/1", "b/1", "c/1", "d/1", "e/1"]);
+    assert_eq!(
+        keys(snapshot.keyspace(&keyspace).unwrap().iter()),
+        ["a/1", "b/1", "c/1", "d/1", "e/1"]
+    );
     drop(snapshot);
     keyspace.insert("c/2", "new").unwrap();
     // The log's remaining records of them are not replayed.
@@ -131,9 +134,12 @@ fn a_drop_frees_the_files_at_once_unless_a_snapshot_sees_them() {
     keyspace.drop_partition("a/").unwrap();
     keyspace.insert("a/newer", "y").unwrap();
     let seen = || {
-        let (a, all) = (keys(snapshot.prefix(&keyspace, "a/")), keys(snapshot.iter(&keyspace)));
-        assert_eq!(snapshot.get(&keyspace, "a/new").unwrap().unwrap(), b"x");
-        assert_eq!(snapshot.get(&keyspace, "a/newer").unwrap(), None);
+        let (a, all) = (
+            keys(snapshot.keyspace(&keyspace).unwrap().prefix("a/")),
+            keys(snapshot.keyspace(&keyspace).unwrap().iter()),
+        );
+        assert_eq!(snapshot.keyspace(&keyspace).unwrap().get("a/new").unwrap().unwrap(), b"x");
+        assert_eq!(snapshot.keyspace(&keyspace).unwrap().get("a/newer").unwrap(), None);
         (a.len(), all.len())
     };
     assert_eq!(seen(), (101, 201));

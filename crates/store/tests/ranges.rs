@@ -180,7 +180,7 @@ fn run(steps: Vec<Step>, partitioning: &Partitioning, memtables: MemtableKind) {
         for (snapshot, seen) in &snapshots {
             let at = key((number as u32 * 37) % 400);
             assert_eq!(
-                snapshot.get(&space, &at).unwrap().as_deref(),
+                snapshot.keyspace(&space).unwrap().get(&at).unwrap().as_deref(),
                 seen.get(&at).map(|v| &v[..])
             );
         }
@@ -188,8 +188,8 @@ fn run(steps: Vec<Step>, partitioning: &Partitioning, memtables: MemtableKind) {
     let all = (Bound::Unbounded, Bound::Unbounded);
     look(&space, &map, &all);
     for (snapshot, seen) in &snapshots {
-        assert_same(snapshot.iter(&space), seen, &all);
-        assert_same_back(snapshot.iter(&space), seen, &all);
+        assert_same(snapshot.keyspace(&space).unwrap().iter(), seen, &all);
+        assert_same_back(snapshot.keyspace(&space).unwrap().iter(), seen, &all);
     }
     snapshots.clear();
     space.compact().unwrap();
@@ -286,7 +286,7 @@ fn covered_tables_go_without_being_read_once_no_snapshot_sees_them() {
     space.delete_range(key(2_000)..key(18_000)).unwrap();
     db.flush().unwrap();
     assert_eq!(tables(&db), before + 1, "the snapshot sees all");
-    assert_eq!(snapshot.iter(&space).count(), 20_000);
+    assert_eq!(snapshot.keyspace(&space).unwrap().iter().count(), 20_000);
     let read = db.stats().compacted_read_bytes;
     drop(snapshot);
     // Without a pool the next write does the pending work.
@@ -331,7 +331,7 @@ fn scans_read_nothing_under_a_range_tombstone() {
         assert_eq!(space.range(key(1_990)..key(18_010)).rev().count(), 20);
         assert!(db.stats().block_reads - reads < 60, "{}", db.stats().block_reads - reads);
     }
-    assert_eq!(snapshot.range(&space, key(1_990)..key(18_010)).count(), 16_020);
+    assert_eq!(snapshot.keyspace(&space).unwrap().range(key(1_990)..key(18_010)).count(), 16_020);
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn a_snapshot_keeps_what_was_hidden_after_it_began() {
         space.delete_range(key(PARTITIONS, 0)..).unwrap();
         db.flush().unwrap();
         for key in &written {
-            let found = snapshot.get(&space, key).unwrap();
+            let found = snapshot.keyspace(&space).unwrap().get(key).unwrap();
             assert_eq!(found.as_deref(), Some(round.to_string().as_bytes()), "round {round}");
         }
     }

@@ -140,7 +140,12 @@ fn what_came_and_went_in_one_memtable_leaves_nothing() {
         jobs.remove(key(5000)).unwrap();
         db.flush().unwrap();
         assert!(jobs.first_key_value().unwrap().is_none());
-        let seen = snapshot.iter(&jobs).map(|pair| pair.unwrap().0.to_vec()).collect::<Vec<_>>();
+        let seen = snapshot
+            .keyspace(&jobs)
+            .unwrap()
+            .iter()
+            .map(|pair| pair.unwrap().0.to_vec())
+            .collect::<Vec<_>>();
         assert_eq!(seen, [key(5000)]);
         let all = entries();
         assert!((6..=15).contains(&all), "{all} entries");
@@ -170,7 +175,10 @@ fn a_queue_steps_over_few_entries_while_a_snapshot_lives() {
         let (first, _) = counted.call(|| jobs.pop_first()).unwrap().unwrap();
         assert_eq!(*first, key(number));
         if number % 512 == 0 {
-            let (first, _) = counted.call(|| snapshot.first_key_value(&jobs)).unwrap().unwrap();
+            let (first, _) = counted
+                .call(|| snapshot.keyspace(&jobs).unwrap().first_key_value())
+                .unwrap()
+                .unwrap();
             assert_eq!(*first, key(0), "the snapshot sees what it saw");
         }
     }
@@ -364,8 +372,12 @@ fn what_was_cleared_or_dropped_under_a_snapshot_is_not_walked_through() {
                 assert_eq!(counted.call(|| space.iter().count()), count);
                 assert_eq!(counted.call(|| space.iter().rev().count()), count);
                 assert_eq!(counted.call(|| space.range(key(0)..key(1792)).count()), 0);
-                assert_eq!(snapshot.iter(space).count(), 2000, "the snapshot sees what it saw");
-                assert_eq!(snapshot.iter(space).rev().count(), 2000);
+                assert_eq!(
+                    snapshot.keyspace(space).unwrap().iter().count(),
+                    2000,
+                    "the snapshot sees what it saw"
+                );
+                assert_eq!(snapshot.keyspace(space).unwrap().iter().rev().count(), 2000);
                 counted = Counted { before: db.stats().passed_entries, ..counted };
             }
             match step {
@@ -458,10 +470,16 @@ fn a_hot_key_is_one_step() {
             let before = passed();
             let walks = 2 * (snapshots.len() as u64 + 1);
             for (snapshot, number) in &snapshots {
-                let forward = snapshot.iter(&keys).map(|pair| pair.unwrap().1.to_vec());
+                let forward =
+                    snapshot.keyspace(&keys).unwrap().iter().map(|pair| pair.unwrap().1.to_vec());
                 let expected = [b"cold".to_vec(), key(*number).to_vec(), b"cold".to_vec()];
                 assert_eq!(forward.collect::<Vec<_>>(), expected);
-                let backward = snapshot.iter(&keys).rev().map(|pair| pair.unwrap().1.to_vec());
+                let backward = snapshot
+                    .keyspace(&keys)
+                    .unwrap()
+                    .iter()
+                    .rev()
+                    .map(|pair| pair.unwrap().1.to_vec());
                 assert!(backward.eq(expected.into_iter().rev()));
             }
             assert_eq!((keys.iter().count(), keys.iter().rev().count()), (3, 3));
@@ -491,8 +509,9 @@ fn versions_in_a_table_are_seeked_past() {
         let before = db.stats().passed_entries;
         let expected = [b"first".to_vec(), key(number as u64).to_vec(), b"last".to_vec()];
         let values = |iter: rhumb::Iter| iter.map(|pair| pair.unwrap().1.to_vec());
-        assert_eq!(values(snapshot.iter(&keys)).collect::<Vec<_>>(), expected);
-        let backward: Vec<_> = snapshot.iter(&keys).rev().map(|p| p.unwrap().1.to_vec()).collect();
+        assert_eq!(values(snapshot.keyspace(&keys).unwrap().iter()).collect::<Vec<_>>(), expected);
+        let backward: Vec<_> =
+            snapshot.keyspace(&keys).unwrap().iter().rev().map(|p| p.unwrap().1.to_vec()).collect();
         assert!(backward.iter().rev().eq(&expected));
         let passed = db.stats().passed_entries - before;
         assert!(passed <= 2 * VERSIONS_A_KEY, "{passed} versions");
@@ -624,7 +643,10 @@ fn walks_agree_with_a_map_whatever_was_removed() {
             if step % 4 == 0 {
                 agree(keys.iter(), keys.iter(), &of(&model, key(0), key(u64::MAX)));
                 for (snapshot, model) in &snapshots {
-                    let (forward, back) = (snapshot.iter(&keys), snapshot.iter(&keys));
+                    let (forward, back) = (
+                        snapshot.keyspace(&keys).unwrap().iter(),
+                        snapshot.keyspace(&keys).unwrap().iter(),
+                    );
                     agree(forward, back, &of(model, key(0), key(u64::MAX)));
                 }
             }

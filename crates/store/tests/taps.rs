@@ -38,7 +38,7 @@ impl Copy {
     /// Starts again with the present contents.
     fn load(&self, followed: &Followed, keyspace: &Keyspace) {
         let snapshot = followed.snapshot().unwrap();
-        let pairs = snapshot.iter(keyspace).map(|pair| {
+        let pairs = snapshot.keyspace(keyspace).unwrap().iter().map(|pair| {
             let (key, value) = pair.unwrap();
             (key.to_vec(), value.to_vec())
         });
@@ -268,7 +268,7 @@ fn a_keyspace_that_is_dropped_is_not_followed() {
     let followed = keyspace.follow(copy.clone()).unwrap();
     db.drop_keyspace("gone").unwrap();
     assert_eq!(copy.state().resets, 1);
-    assert!(followed.snapshot().unwrap().iter(&keyspace).next().is_none());
+    assert!(followed.snapshot().unwrap().keyspace(&keyspace).unwrap().iter().next().is_none());
     let refused = keyspace.follow(copy.clone()).unwrap_err();
     assert!(matches!(refused, rhumb::Error::KeyspaceDropped(_)), "{refused}");
     let refused = keyspace.compare_and_swap("k", None, Some(b"v")).unwrap_err();

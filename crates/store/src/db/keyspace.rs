@@ -1,36 +1,23 @@
 //! Keyspaces: named ordered maps.
 
-use std::{fmt, ops::Bound, sync::atomic::Ordering};
+use std::{fmt, sync::atomic::Ordering};
 
 use rhumb_sync::{
-    epoch::Guard,
     primitive::{Arc, AtomicBool, Mutex},
     published::Published,
 };
 
-use super::{Handle, batch::Batch, core::Core, pop::Claims};
+use super::{Handle, batch::Batch, core::Core, pop::Claims, reader::Reader};
 use crate::{
     error::{Error, Result},
-    iter::Iter,
-    keys::{KeyRange, owned_bounds, prefix_end},
+    iter::{Iter, stream::AsyncIter},
+    keys::KeyRange,
     log::batch::Encoded,
-    memtable::{MemEntry, MemView, Memtable},
     options::{KeyspaceOptions, LiveOptions},
     partition::Router,
-    plan::{
-        BlockRequest, Plan, Progress, drive,
-        drivers::drive_many,
-        many::ManyReads,
-        point::{Found, KeptRead, PointRead, Resident, load, read_resident},
-    },
     slice::Slice,
-    table::KeyHash,
     tree::{PartitionMap, Tree},
     types::{Kind, SeqNo, TreeId},
-    version::{
-        levels::Levels,
-        prepare::{Hint, PREPARED_READS, prepare},
-    },
 };
 
 /// The state that all handles of a keyspace share.
@@ -66,10 +53,6 @@ pub struct Keyspace {
     pub(crate) handle: Arc<Handle>,
     pub(crate) inner: Arc<KeyspaceInner>,
 }
-
-/// The number of reads of one call that are begun before their blocks are requested from the disk.
-/// It is small, because the disk is idle until then.
-const FIRST_READS: usize = 4;
 
 impl Keyspace {
     /// The keyspace's name.
@@ -176,6 +159,16 @@ impl Keyspace {
         core.commit(record, 1, core.options.durability)
     }
 
+    /// The keyspace as it is now, for reads: the same set of methods that a snapshot offers
+    /// ([`Snapshot::keyspace`]).
+    ///
+    /// [`Snapshot::keyspace`]: crate::Snapshot::keyspace
+    #[inline]
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::new(self, None)
+    }
+
     /// The value of `key`. Allocates nothing when the block is in memory.
     ///
     /// # Errors
@@ -184,7 +177,7 @@ impl Keyspace {
     /// [`Error::KeyspaceDropped`]; [`Error::Forked`].
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        self.get_at(key.as_ref(), None)
+        self.reader().get(key)
     }
 
     /// Returns true if `key` is present.
@@ -193,7 +186,7 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.find_at(key.as_ref(), None)?.is_some())
+        self.reader().contains_key(key)
     }
 
     /// The values of many keys, in the order of `keys`.
@@ -202,221 +195,50 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        self.multi_get_at(keys, None)
+        self.reader().multi_get(keys)
     }
 
-    pub(crate) fn multi_get_at<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        seq: Option<SeqNo>,
-    ) -> Result<Vec<Option<Slice>>> {
-        let mut reads = ManyReads::new(keys.len());
-        let (mut begun, mut count) = (0, FIRST_READS);
-        drive_many(&self.core().tables.reads, &mut reads, |reads| {
-            let some = &keys[begun..keys.len().min(begun + count)];
-            self.begin_some(reads, begun, some, seq)?;
-            begun += some.len();
-            count = PREPARED_READS;
-            Ok(begun < keys.len())
-        })?;
-        reads.into_found().into_iter().map(|found| found.map(load).transpose()).collect()
-    }
-
-    /// Begins the reads of many keys: finds what is in memory, and records which blocks the others
-    /// need.
-    pub(crate) fn begin_many<'k, K: AsRef<[u8]>>(
-        &self,
-        keys: &'k [K],
-        seq: Option<SeqNo>,
-    ) -> Result<ManyReads<'k>> {
-        let mut reads = ManyReads::new(keys.len());
-        for (chunk, some) in keys.chunks(PREPARED_READS).enumerate() {
-            self.begin_some(&mut reads, chunk * PREPARED_READS, some, seq)?;
-        }
-        Ok(reads)
-    }
-
-    /// Begins the reads of at most [`PREPARED_READS`] keys, the first of which has the index
-    /// `first` in the call.
-    fn begin_some<'k, K: AsRef<[u8]>>(
-        &self,
-        reads: &mut ManyReads<'k>,
-        first: usize,
-        keys: &'k [K],
-        seq: Option<SeqNo>,
-    ) -> Result<()> {
-        self.core().check_process()?;
-        let guard = rhumb_sync::epoch::pin();
-        let hints = if keys.len() > 1 { self.prepare(keys, seq, &guard)? } else { [None; _] };
-        for ((at, key), hint) in (first..).zip(keys).zip(&hints) {
-            match self.begin_at(key.as_ref(), seq, hint.as_ref())? {
-                Begun::Found(found) => reads.settle(at, found),
-                Begun::Needs(read, request) => reads.add(at, read, request)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Prefetches the cache lines that reads of these keys are likely to touch, and returns where
-    /// the reads begin.
-    fn prepare<'g, K: AsRef<[u8]>>(
-        &'g self,
-        keys: &[K],
-        seq: Option<SeqNo>,
-        guard: &'g Guard,
-    ) -> Result<[Option<Hint<'g>>; PREPARED_READS]> {
-        let view = self.core().mem.load(guard);
-        for memtable in view.all() {
-            keys.iter().for_each(|key| memtable.prefetch(key.as_ref()));
-        }
-        let mut levels = [None; PREPARED_READS];
-        for (levels, key) in levels.iter_mut().zip(keys) {
-            // A snapshot's read of a keyspace that was changed since is not prepared.
-            if let Some(TreeRef::Current(tree)) = self.tree_at(key.as_ref(), seq, guard)? {
-                *levels = Some(&**tree.levels.load(guard));
-            }
-        }
-        let reads = levels.iter().zip(keys).map(|(levels, key)| Some(((*levels)?, key.as_ref())));
-        Ok(prepare(guard, reads))
-    }
-
-    #[inline]
-    pub(crate) fn get_at(&self, key: &[u8], seq: Option<SeqNo>) -> Result<Option<Slice>> {
-        let read = |levels: &Arc<Levels>, guard: &Guard, seq| {
-            let hash = KeyHash::of(key);
-            match read_resident(levels, guard, key, hash, seq) {
-                Resident::Hit(hit) => Ok(Some(hit.into_slice())),
-                Resident::Nothing => Ok(None),
-                Resident::Unclear(at, block) => {
-                    get_on(PointRead::from(&**levels, guard, key, hash, seq, (at, block)))
-                }
-            }
-        };
-        self.read_at(key, seq, read, |found| found.map(load).transpose())
-    }
-
-    /// Finds the newest version of `key`; at a snapshot's sequence number, the newest that it sees.
+    /// [`Keyspace::get`] that suspends instead of waiting for the disk. The future may be dropped
+    /// at any time.
     ///
-    /// Without a snapshot the read takes the newest version in the structures that it meets. A
-    /// version that is being replaced may be gone from newer levels, so no sequence number may be
-    /// fixed before they are loaded.
-    #[inline]
-    pub(crate) fn find_at(&self, key: &[u8], seq: Option<SeqNo>) -> Result<Option<Found>> {
-        self.read_at(
-            key,
-            seq,
-            |levels, guard, seq| {
-                let found = drive(&mut PointRead::new(&**levels, guard, key, seq))?;
-                Ok((!matches!(found, Found::Nothing)).then_some(found))
-            },
-            Ok,
-        )
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub async fn get_async(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.reader().get_async(key).await
     }
 
-    /// Like [`Keyspace::find_at`], as far as memory goes.
-    pub(crate) fn begin_at<'k>(
-        &self,
-        key: &'k [u8],
-        seq: Option<SeqNo>,
-        hint: Option<&Hint<'_>>,
-    ) -> Result<Begun<'k>> {
-        self.read_at(
-            key,
-            seq,
-            |levels, guard, seq| {
-                let mut read = PointRead::prepared(&**levels, guard, key, seq, hint);
-                Ok(match read.step()? {
-                    Progress::Done(Found::Nothing) => Begun::Found(None),
-                    Progress::Done(found) => Begun::Found(Some(found)),
-                    Progress::Need(request) => Begun::Needs(read.keep(Arc::clone(levels)), request),
-                })
-            },
-            |found| Ok(Begun::Found(found)),
-        )
+    /// [`Keyspace::multi_get`] that suspends instead of waiting for the disk. All blocks that are
+    /// not in memory are requested at once, up to 64 reads at a time. The future may be dropped at
+    /// any time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub async fn multi_get_async<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        self.reader().multi_get_async(keys).await
     }
 
-    /// The memtables of now, and the id and the levels of the sub-tree that `key` belongs to. A
-    /// partition that does not exist is like one that is empty.
-    pub(crate) fn view_of(&self, key: &[u8]) -> Result<(Arc<MemView>, TreeId, Arc<Levels>)> {
-        self.core().check_process()?;
-        let guard = rhumb_sync::epoch::pin();
-        let view = self.core().mem.get();
-        let tree = self.tree_at(key, None, &guard)?;
-        let (id, levels) = tree.map_or_else(Default::default, |tree| (tree.id, tree.levels.get()));
-        Ok((view, id, levels))
+    /// [`Keyspace::range`] for callers that must not block a thread.
+    pub fn range_async(&self, range: impl KeyRange) -> AsyncIter {
+        self.reader().range_async(range)
     }
 
-    /// Reads `key` in the memtables. If it is in none of them, `in_tables` reads it in the levels.
-    #[inline]
-    fn read_at<T>(
-        &self,
-        key: &[u8],
-        seq: Option<SeqNo>,
-        in_tables: impl FnOnce(&Arc<Levels>, &Guard, SeqNo) -> Result<T>,
-        in_memory: impl FnOnce(Option<Found>) -> Result<T>,
-    ) -> Result<T> {
-        self.core().check_process()?;
-        let guard = rhumb_sync::epoch::pin();
-        // The memtables are loaded before the levels: a flush works in the opposite order.
-        let view = self.core().mem.load(&guard);
-        let Some(tree) = self.tree_at(key, seq, &guard)? else { return in_memory(None) };
-        let seq = seq.unwrap_or(SeqNo::MAX);
-        for memtable in view.all() {
-            // Looked up before the entry, so that an entry that a batch writes into a range that it
-            // removes is not missed.
-            let removed = memtable.newest_range(tree.id, key, seq);
-            if removed > 0 {
-                return in_memory(newer_than(removed, memtable, tree.id, key, seq));
-            }
-            if let Some(entry) = memtable.get(tree.id, key, seq) {
-                return in_memory(found_in(&entry));
-            }
-        }
-        in_tables(tree.levels.load(&guard), &guard, seq)
+    /// [`Keyspace::iter`] for callers that must not block a thread.
+    #[must_use]
+    pub fn iter_async(&self) -> AsyncIter {
+        self.reader().iter_async()
     }
 
-    /// The sub-tree that holds what a reader sees of `key`; `None` if its partition does not exist,
-    /// or if the keyspace is younger than the snapshot.
-    #[inline(always)]
-    fn tree_at<'g>(
-        &'g self,
-        key: &[u8],
-        seq: Option<SeqNo>,
-        guard: &'g Guard,
-    ) -> Result<Option<TreeRef<'g>>> {
-        if seq.is_none() {
-            self.inner.check_live()?;
-        }
-        let root = self.inner.tree.load(guard);
-        let seq = seq.unwrap_or(SeqNo::MAX);
-        if root.since <= seq {
-            let Some(partitions) = &root.partitions else {
-                return Ok(Some(TreeRef::Current(root)));
-            };
-            let map = partitions.load(guard);
-            if map.since <= seq {
-                return Ok(map.get(&self.inner.router.name_of(key)).map(TreeRef::Current));
-            }
-        }
-        Ok(self.retired_tree_at(key, seq).map(TreeRef::Retired))
-    }
-
-    /// [`Keyspace::tree_at`] if the keyspace was changed since.
-    #[cold]
-    #[inline(never)]
-    fn retired_tree_at(&self, key: &[u8], seq: SeqNo) -> Option<Arc<Tree>> {
-        let (root, map) = self.inner.retired_at(seq)?;
-        if root.partitions.is_none() {
-            return Some(root);
-        }
-        map.get(&self.inner.router.name_of(key)).cloned()
+    /// [`Keyspace::prefix`] for callers that must not block a thread.
+    pub fn prefix_async(&self, prefix: impl AsRef<[u8]>) -> AsyncIter {
+        self.reader().prefix_async(prefix)
     }
 
     /// The keys of a range with their values, from both ends. The iterator sees the keyspace as it
     /// is now.
     pub fn range(&self, range: impl KeyRange) -> Iter {
-        let (from, to) = owned_bounds(&range);
-        self.iter_at(from, to, None)
+        self.reader().range(range)
     }
 
     /// Returns true if there is no key. Takes as long as a search for the first one.
@@ -460,13 +282,12 @@ impl Keyspace {
     /// All keys with their values, from both ends.
     #[must_use]
     pub fn iter(&self) -> Iter {
-        self.iter_at(Bound::Unbounded, Bound::Unbounded, None)
+        self.reader().iter()
     }
 
     /// The keys that begin with `prefix`, from both ends.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        let (from, to) = prefix_bounds(prefix.as_ref());
-        self.iter_at(from, to, None)
+        self.reader().prefix(prefix)
     }
 
     /// The smallest key with its value.
@@ -475,7 +296,7 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn first_key_value(&self) -> Result<Option<(Slice, Slice)>> {
-        self.iter().next().transpose()
+        self.reader().first_key_value()
     }
 
     /// The largest key with its value.
@@ -484,7 +305,7 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn last_key_value(&self) -> Result<Option<(Slice, Slice)>> {
-        self.iter().next_back().transpose()
+        self.reader().last_key_value()
     }
 
     /// Merges everything into one level: no overwritten version, no tombstone and at most one
@@ -531,61 +352,6 @@ impl Keyspace {
     }
 }
 
-/// The result that an entry of a memtable gives for its key.
-#[inline]
-fn found_in(entry: &MemEntry) -> Option<Found> {
-    (entry.kind() == Kind::Value).then(|| Found::Value(entry.value_slice()))
-}
-
-/// The result that a memtable gives for a key over which it has a range tombstone with the sequence
-/// number `removed`.
-#[cold]
-#[inline(never)]
-fn newer_than(
-    removed: SeqNo,
-    memtable: &Memtable,
-    tree: TreeId,
-    key: &[u8],
-    seq: SeqNo,
-) -> Option<Found> {
-    found_in(&memtable.get(tree, key, seq).filter(|entry| entry.seq() >= removed)?)
-}
-
-/// Completes a read whose value is not resident.
-#[inline(never)]
-fn get_on(mut read: PointRead<'_, &Levels, &Guard>) -> Result<Option<Slice>> {
-    match drive(&mut read)? {
-        Found::Nothing => Ok(None),
-        found => load(found).map(Some),
-    }
-}
-
-/// The progress of a read in memory.
-pub(crate) enum Begun<'k> {
-    /// The read is complete.
-    Found(Option<Found>),
-    /// The read needs this block.
-    Needs(KeptRead<'k>, BlockRequest),
-}
-
-/// A sub-tree, borrowed while a guard is held or kept.
-enum TreeRef<'g> {
-    Current(&'g Arc<Tree>),
-    Retired(Arc<Tree>),
-}
-
-impl std::ops::Deref for TreeRef<'_> {
-    type Target = Tree;
-
-    #[inline]
-    fn deref(&self) -> &Tree {
-        match self {
-            Self::Current(tree) => tree,
-            Self::Retired(tree) => tree,
-        }
-    }
-}
-
 impl KeyspaceInner {
     /// Rejects a keyspace that was dropped.
     pub(crate) fn check_live(&self) -> Result<()> {
@@ -602,15 +368,6 @@ impl KeyspaceInner {
         let seen = retired.iter().find(|retired| seq < retired.until)?;
         Some((Arc::clone(&seen.root), Arc::clone(&seen.partitions)))
     }
-}
-
-/// One end of a range of keys.
-pub(crate) type KeyBound = Bound<Box<[u8]>>;
-
-/// The bounds of the keys that begin with `prefix`.
-pub(crate) fn prefix_bounds(prefix: &[u8]) -> (KeyBound, KeyBound) {
-    let to = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-    (Bound::Included(prefix.into()), to)
 }
 
 impl IntoIterator for &Keyspace {

@@ -1,6 +1,5 @@
 //! The database: handles, keyspaces, writes, snapshots, and background work.
 
-mod async_reads;
 mod background;
 mod batch;
 mod builder;
@@ -17,10 +16,12 @@ mod ingest;
 mod install;
 mod keyspace;
 mod lifecycle;
+mod lookup;
 mod memory;
 mod open;
 mod partition;
 mod pop;
+mod reader;
 mod sample;
 mod scan;
 mod snapshot;
@@ -48,6 +49,7 @@ pub use builder::DatabaseBuilder;
 pub use keyspace::Keyspace;
 pub(crate) use open::{hold_existing, take_shared_lock};
 pub use partition::PartitionInfo;
+pub use reader::Reader;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
 pub use tap::{Change, Followed, Tap};
@@ -279,7 +281,7 @@ impl Database {
     /// let db = rhumb::Database::builder(dir.path()).open()?;
     /// let users = db.keyspace("users", rhumb::KeyspaceOptions::default())?;
     /// users.insert("ada", "1815")?;
-    /// assert_eq!(db.snapshot_after_commits()?.iter(&users).count(), 1);
+    /// assert_eq!(db.snapshot_after_commits()?.keyspace(&users)?.iter().count(), 1);
     /// # Ok(())
     /// # }
     /// ```

@@ -9,42 +9,42 @@ use std::ops::Bound;
 
 use rhumb_sync::primitive::Arc;
 
-use super::{
-    keyspace::{KeyBound, Keyspace},
-    snapshot::Snapshot,
-};
+use super::{keyspace::Keyspace, reader::Reader, snapshot::Snapshot};
 use crate::{
     error::{Error, Result},
     iter::{
-        Ends, Iter, Sources,
+        Ends, Sources,
         merge::{Inputs, SourceSet},
         partitions::{PartitionScan, PartitionWalk, add_sources},
     },
+    keys::OwnedBound,
     memtable::MemView,
     table::Access,
     tree::{PartitionMap, Tree},
     types::SeqNo,
 };
 
-impl Keyspace {
-    /// The keys between two bounds with their values, as of now or of a live snapshot's sequence
-    /// number.
-    pub(crate) fn iter_at(&self, from: KeyBound, to: KeyBound, seq: Option<SeqNo>) -> Iter {
-        Iter::new(self.ends_at(from, to, seq))
-    }
-
-    /// The ends of a range as they are now, or as a snapshot sees them.
-    pub(crate) fn ends_at(&self, from: KeyBound, to: KeyBound, seq: Option<SeqNo>) -> Ends {
-        self.scan(&from, &to, seq)
+impl Reader<'_> {
+    /// The ends of a range as the reader sees it.
+    pub(crate) fn ends(&self, from: OwnedBound, to: OwnedBound) -> Ends {
+        self.keyspace
+            .scan(&from, &to, self.seq)
             .map_or_else(Ends::failed, |(sources, seq)| Ends::new(sources, seq, from, to))
     }
+}
 
+impl Keyspace {
     /// The way in which the walks of a scan read, if its caller asks for `access`.
     fn access(&self, access: Access) -> Access {
         if self.core().options.read_ahead { access } else { Access::Blocks }
     }
 
-    fn scan(&self, from: &KeyBound, to: &KeyBound, seq: Option<SeqNo>) -> Result<(Sources, SeqNo)> {
+    fn scan(
+        &self,
+        from: &OwnedBound,
+        to: &OwnedBound,
+        seq: Option<SeqNo>,
+    ) -> Result<(Sources, SeqNo)> {
         self.core().check_process()?;
         let view = self.core().mem.get();
         let Some((root, map)) = self.held_at(seq)? else {
@@ -83,7 +83,7 @@ impl Keyspace {
     }
 
     /// The name of the partition that a bound is in.
-    fn partition_at(&self, bound: &KeyBound) -> Option<Box<[u8]>> {
+    fn partition_at(&self, bound: &OwnedBound) -> Option<Box<[u8]>> {
         match bound {
             Bound::Included(key) | Bound::Excluded(key) => {
                 Some(self.inner.router.name_of(key).into())

@@ -45,7 +45,7 @@ impl Keyspace {
     ) -> Result<bool> {
         let key = key.as_ref();
         self.core().check_writable()?;
-        let has_expected = || Ok(self.get_at(key, None)?.as_deref() == expected);
+        let has_expected = || Ok(self.get(key)?.as_deref() == expected);
         loop {
             if !has_expected()? {
                 return Ok(false);

@@ -246,7 +246,7 @@ impl Iter {
 #[inline]
 fn pair(walk: &mut Walk) -> Result<(Slice, Slice)> {
     let key = Slice::copy_from(walk.key());
-    Ok((key, load(walk.value())?))
+    Ok((key, load(walk.value())?.unwrap_or_default()))
 }
 
 /// Shows the key and the value that a walk stands on.
@@ -255,7 +255,7 @@ fn look_at<T>(walk: &mut Walk, look: impl FnOnce(&[u8], &[u8]) -> T) -> Result<T
     if let Some(value) = walk.value_bytes() {
         return Ok(look(walk.key(), value));
     }
-    let value = load(walk.value())?;
+    let value = load(walk.value())?.unwrap_or_default();
     Ok(look(walk.key(), &value))
 }
 

@@ -161,7 +161,7 @@ impl AsyncIter {
 /// Reads the value of an item that an end stands on.
 async fn finish(item: &Option<(Slice, Found)>) -> Result<Option<(Slice, Slice)>> {
     let Some((key, found)) = item else { return Ok(None) };
-    Ok(Some((key.clone(), load_async(found.clone()).await?)))
+    Ok(Some((key.clone(), load_async(found.clone()).await?.unwrap_or_default())))
 }
 
 impl std::fmt::Debug for AsyncIter {

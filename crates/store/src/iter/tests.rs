@@ -30,13 +30,16 @@ fn walk(
     forward: bool,
     most: usize,
 ) -> Walked {
-    let seq = snapshot.map(Snapshot::sequence_number);
+    let reader = match snapshot {
+        Some(snapshot) => snapshot.keyspace(space).unwrap(),
+        None => space.reader(),
+    };
     let places = count_places(0);
     let from = from.into_boxed_slice();
     let mut ends: Ends = if forward {
-        space.ends_at(Bound::Included(from), Bound::Unbounded, seq)
+        reader.ends(Bound::Included(from), Bound::Unbounded)
     } else {
-        space.ends_at(Bound::Unbounded, Bound::Excluded(from), seq)
+        reader.ends(Bound::Unbounded, Bound::Excluded(from))
     };
     let walk = if forward { ends.front(Access::Cached) } else { ends.back(Access::Cached) };
     let mut keys = Vec::new();
@@ -156,7 +159,7 @@ fn delete_and_walk(each: u32, is_flushed: bool, has_snapshot: bool) {
     check(&space, Some(&later), &map, &when("compacted, later snapshot"));
     if let Some(snapshot) = &snapshot {
         check(&space, Some(snapshot), &before, &when("compacted, earlier snapshot"));
-        assert_eq!(snapshot.iter(&space).count(), before.len());
+        assert_eq!(snapshot.keyspace(&space).unwrap().iter().count(), before.len());
     }
     drop((snapshot, later));
     // Without a pool the next write does the pending work.
@@ -236,7 +239,7 @@ fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     assert_eq!(back.keys, [key(9, 900), key(8, 999)]);
     let passed = forward.entries.max(back.entries);
     assert!(passed <= PASSED_MAX, "{passed} passed");
-    assert_eq!(snapshot.iter(&space).count(), 10_000);
+    assert_eq!(snapshot.keyspace(&space).unwrap().iter().count(), 10_000);
 }
 
 /// A key that was written later is found in its newest version, wherever it lies among those that a
@@ -261,7 +264,7 @@ fn a_key_written_over_is_found_wherever_the_walk_begins_to_seek() {
             let found = |forward, from| walk(&space, None, from, forward, 9).keys;
             assert_eq!(found(false, key(1, 0)), [key(0, again)], "back, flushed {is_flushed}");
             assert_eq!(found(true, key(0, 0)), [key(0, again)], "flushed {is_flushed}");
-            assert_eq!(snapshot.iter(&space).rev().count(), 30);
+            assert_eq!(snapshot.keyspace(&space).unwrap().iter().rev().count(), 30);
         }
     }
 }

@@ -165,18 +165,16 @@ pub(crate) async fn fetch_block(request: &BlockRequest) -> Result<BlockRef> {
     table.keep_block(*block, address, first, &pages)
 }
 
-/// Drives a plan from where it stopped, without blocking a thread.
+/// [`drive_from`](super::drive_from) without blocking a thread.
 pub(crate) async fn drive_async<P: Plan>(
     plan: &mut P,
-    mut progress: Progress<P::Output>,
+    mut request: BlockRequest,
 ) -> Result<P::Output> {
     loop {
-        match progress {
+        let block = fetch_block(&request).await?;
+        match plan.resume(block)? {
             Progress::Done(output) => return Ok(output),
-            Progress::Need(request) => {
-                let block = fetch_block(&request).await?;
-                progress = plan.resume(block)?;
-            }
+            Progress::Need(next) => request = next,
         }
     }
 }
@@ -218,7 +216,7 @@ pub(crate) async fn drive_many_async(engine: &ReadEngine, reads: &mut ManyReads<
 }
 
 /// [`load`] without blocking a thread: several parts of a large value are read at a time.
-pub(crate) async fn load_async(found: Found) -> Result<Slice> {
+pub(crate) async fn load_async(found: Found) -> Result<Option<Slice>> {
     let Found::Large(large) = found else { return load(found) };
     let mut value = large.table.begin_large(&large.pointer)?;
     let engine = large.table.reads();
@@ -231,7 +229,7 @@ pub(crate) async fn load_async(found: Found) -> Result<Slice> {
             flying.push_back(engine.start(part));
         }
         let Some(pending) = flying.pop_front() else {
-            return large.table.noted(value.finish());
+            return large.table.noted(value.finish()).map(Some);
         };
         let (result, bytes) = ended(pending).await;
         large.table.noted(value.put(result, &bytes))?;

@@ -30,7 +30,7 @@ const FETCH_GAP_PAGES: u32 = (4 << 10) / PAGE_BYTES as u32;
 /// Reads in progress. Each is known by the index of its key in the call.
 pub(crate) struct ManyReads<'k> {
     reads: Vec<Option<KeptRead<'k>>>,
-    found: Vec<Option<Found>>,
+    found: Vec<Found>,
     wanted: Vec<Wanted>,
     /// The fetches in progress or still to begin; indexes are reused.
     fetches: Vec<Option<Fetch>>,
@@ -66,7 +66,7 @@ fn place(table: &Arc<Table>, number: u32) -> (usize, u32) {
 impl<'k> ManyReads<'k> {
     /// Room for reads of `count` keys.
     pub(crate) fn new(count: usize) -> Self {
-        let found = (0..count).map(|_| None).collect();
+        let found = (0..count).map(|_| Found::Nothing).collect();
         Self {
             reads: Vec::new(),
             found,
@@ -79,7 +79,7 @@ impl<'k> ManyReads<'k> {
     }
 
     /// Records the result for key `at`, which needed no block.
-    pub(crate) fn settle(&mut self, at: usize, found: Option<Found>) {
+    pub(crate) fn finish(&mut self, at: usize, found: Found) {
         self.found[at] = found;
     }
 
@@ -207,8 +207,7 @@ impl<'k> ManyReads<'k> {
             for (.., at) in same {
                 let Some(mut read) = self.reads[*at].take() else { continue };
                 match read.resume(contents.clone())? {
-                    Progress::Done(Found::Nothing) => {}
-                    Progress::Done(found) => self.found[*at] = Some(found),
+                    Progress::Done(found) => self.found[*at] = found,
                     Progress::Need(request) => {
                         self.reads[*at] = Some(read);
                         self.want(request, *at)?;
@@ -220,7 +219,7 @@ impl<'k> ManyReads<'k> {
     }
 
     /// The results, in the order of the keys.
-    pub(crate) fn into_found(self) -> Vec<Option<Found>> {
+    pub(crate) fn into_found(self) -> Vec<Found> {
         self.found
     }
 }

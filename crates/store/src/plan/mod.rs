@@ -40,17 +40,13 @@ pub(crate) trait Plan {
     fn resume(&mut self, block: BlockRef) -> Result<Progress<Self::Output>>;
 }
 
-/// Drives a plan to its answer with synchronous reads.
-#[inline]
-pub(crate) fn drive<P: Plan>(plan: &mut P) -> Result<P::Output> {
-    let mut progress = plan.step()?;
+/// Drives a plan from the block that it needs to its answer, with synchronous reads.
+pub(crate) fn drive_from<P: Plan>(plan: &mut P, mut request: BlockRequest) -> Result<P::Output> {
     loop {
-        match progress {
+        let block = request.table.read_block(request.block, true)?;
+        match plan.resume(block)? {
             Progress::Done(output) => return Ok(output),
-            Progress::Need(request) => {
-                let block = request.table.read_block(request.block, true)?;
-                progress = plan.resume(block)?;
-            }
+            Progress::Need(next) => request = next,
         }
     }
 }

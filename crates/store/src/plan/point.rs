@@ -9,7 +9,7 @@ use rhumb_sync::{
     primitive::Arc,
 };
 
-use super::{BlockRequest, Plan, Progress};
+use super::{BlockRequest, Plan, Progress, drive_from};
 use crate::{
     error::Result,
     slice::{BlockRef, Slice},
@@ -66,20 +66,82 @@ impl Pinned for EachStep {
     }
 }
 
-/// The result of a point read that does not wait.
-pub(crate) enum Resident<'g> {
+/// A point read that went as far as memory goes.
+pub(crate) enum Begun<'k> {
+    /// The read is complete.
+    Done(Found),
+    /// The read goes on with this block.
+    Needs(KeptRead<'k>, BlockRequest),
+}
+
+impl Begun<'_> {
+    /// Completes the read, waiting for the disk. The caller holds no guard: a slow disk would hold
+    /// back all garbage of the process.
+    #[inline]
+    pub(crate) fn wait(self) -> Result<Found> {
+        match self {
+            Self::Done(found) => Ok(found),
+            Self::Needs(mut read, request) => drive_from(&mut read, request),
+        }
+    }
+}
+
+/// Begins the read of the newest version of `key` that is not newer than `seq`, from the prepared
+/// position if `hint` is for these levels.
+#[inline(always)]
+pub(crate) fn begin<'k>(
+    levels: &Arc<Levels>,
+    guard: &Guard,
+    key: &'k [u8],
+    seq: SeqNo,
+    hint: Option<&Hint<'_>>,
+) -> Result<Begun<'k>> {
+    let hint = hint.filter(|hint| std::ptr::eq(hint.levels, &**levels));
+    let (hash, at) = match hint {
+        Some(Hint { hash, candidate, block, .. }) => (*hash, (*candidate, Some(*block))),
+        None => {
+            let hash = KeyHash::of(key);
+            match read_resident(levels, guard, key, hash, seq) {
+                Resident::Hit(hit) => return Ok(Begun::Done(Found::Value(hit.into_slice()))),
+                Resident::Nothing => return Ok(Begun::Done(Found::Nothing)),
+                Resident::Unclear(candidate, block) => (hash, (candidate, block)),
+            }
+        }
+    };
+    begin_from(levels, guard, key, hash, seq, at)
+}
+
+/// [`begin`] from a candidate, and from a block of it if that is known.
+#[inline(never)]
+fn begin_from<'k>(
+    levels: &Arc<Levels>,
+    guard: &Guard,
+    key: &'k [u8],
+    hash: KeyHash,
+    seq: SeqNo,
+    at: (usize, Option<u32>),
+) -> Result<Begun<'k>> {
+    let mut read = PointRead::from(&**levels, guard, key, hash, seq, at);
+    Ok(match read.step()? {
+        Progress::Done(found) => Begun::Done(found),
+        Progress::Need(request) => Begun::Needs(read.keep(Arc::clone(levels)), request),
+    })
+}
+
+/// The result of a look at resident blocks.
+enum Resident<'g> {
     /// The value.
     Hit(Hit<'g>),
     /// No table has the key.
     Nothing,
-    /// Unknown: [`PointRead::from`] goes on at this candidate, and at this block if it is known.
+    /// Unknown: [`begin_from`] goes on at this candidate, and at this block if it is known.
     Unclear(usize, Option<u32>),
 }
 
 /// Reads the newest version of `key` that is not newer than `seq`, if it is a value in a resident
 /// block, as in most reads in memory. Everything else is left to [`PointRead`].
 #[inline(always)]
-pub(crate) fn read_resident<'g>(
+fn read_resident<'g>(
     levels: &'g Levels,
     guard: &'g Guard,
     key: &[u8],
@@ -125,23 +187,9 @@ pub(crate) struct PointRead<'a, V: Deref<Target = Levels>, G: Pinned> {
 }
 
 impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
-    /// A read of the newest version of `key` that is not newer than `seq`.
-    #[inline]
-    pub(crate) fn new(levels: V, guard: G, key: &'a [u8], seq: SeqNo) -> Self {
-        Self {
-            levels,
-            guard,
-            key,
-            hash: KeyHash::of(key),
-            seq,
-            next: 0,
-            block: None,
-            bracket: None,
-        }
-    }
-
-    /// The same read, after [`read_resident`] came to this candidate, and to this block.
-    pub(crate) fn from(
+    /// A read of the newest version of `key` that is not newer than `seq`, from a candidate on, and
+    /// from a block of it if that is known.
+    fn from(
         levels: V,
         guard: G,
         key: &'a [u8],
@@ -152,25 +200,8 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
         Self { levels, guard, key, hash, seq, next, block, bracket: None }
     }
 
-    /// The same read, from the prepared position if that was in these levels.
-    #[inline]
-    pub(crate) fn prepared(
-        levels: V,
-        guard: G,
-        key: &'a [u8],
-        seq: SeqNo,
-        hint: Option<&Hint<'_>>,
-    ) -> Self {
-        let Some(hint) = hint.filter(|hint| std::ptr::eq(hint.levels, &*levels)) else {
-            return Self::new(levels, guard, key, seq);
-        };
-        let Hint { hash, candidate, block, .. } = *hint;
-        let block = Some(block);
-        Self { levels, guard, key, hash, seq, next: candidate, block, bracket: None }
-    }
-
     /// The same read from its present position, kept for longer. `levels` are those it reads.
-    pub(crate) fn keep(self, levels: Arc<Levels>) -> KeptRead<'a> {
+    fn keep(self, levels: Arc<Levels>) -> KeptRead<'a> {
         debug_assert!(std::ptr::eq(&*self.levels, &*levels), "another moment's levels");
         let Self { key, hash, seq, next, block, bracket, .. } = self;
         PointRead { levels, guard: EachStep, key, hash, seq, next, block, bracket }
@@ -326,12 +357,13 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
     }
 }
 
-/// Fetches a value that a read found.
+/// The value that a read found, waiting for the disk if it is stored outside its table's blocks;
+/// `None` if it found none.
 #[inline]
-pub(crate) fn load(found: Found) -> Result<Slice> {
+pub(crate) fn load(found: Found) -> Result<Option<Slice>> {
     match found {
-        Found::Value(value) => Ok(value),
-        Found::Large(large) => large.table.read_large(&large.pointer),
-        Found::Nothing => Ok(Slice::copy_from(&[])),
+        Found::Value(value) => Ok(Some(value)),
+        Found::Large(large) => large.table.read_large(&large.pointer).map(Some),
+        Found::Nothing => Ok(None),
     }
 }

@@ -31,11 +31,14 @@ impl World {
         }
         if let Some((snapshot, map)) = &self.snapshot {
             let keys = some_keys(map, &mut self.random, count);
-            let values = snapshot.multi_get(&self.keyspace, &keys).expect("multi_get");
+            let values =
+                snapshot.keyspace(&self.keyspace).unwrap().multi_get(&keys).expect("multi_get");
             check_values(map, &keys, &values);
-            let values = block_on(snapshot.multi_get_async(&self.keyspace, &keys));
+            let values =
+                block_on(snapshot.keyspace(&self.keyspace).unwrap().multi_get_async(&keys));
             check_values(map, &keys, &values.expect("multi_get_async"));
-            let value = block_on(snapshot.get_async(&self.keyspace, &keys[0])).expect("get_async");
+            let value = block_on(snapshot.keyspace(&self.keyspace).unwrap().get_async(&keys[0]))
+                .expect("get_async");
             assert_eq!(value.as_deref(), map.get(&keys[0]).map(Vec::as_slice));
         }
     }
@@ -55,7 +58,7 @@ impl World {
                 true => Vec::new(),
                 false => map.range(range.clone()).collect(),
             };
-            let mut iter = snapshot.range_async(&self.keyspace, range);
+            let mut iter = snapshot.keyspace(&self.keyspace).unwrap().range_async(range);
             Ends { expected: &expected, random: &mut self.random }.check(&mut iter);
         }
         let prefix =

@@ -470,7 +470,7 @@ impl Program {
         let (mut expected, mut found) = (Model::default(), Model::default());
         for (keyspace, open) in keyspaces {
             expected[keyspace].clone_from(&model[keyspace]);
-            for entry in snapshot.iter(&open) {
+            for entry in snapshot.keyspace(&open).unwrap().iter() {
                 let (key, value) = entry?;
                 found[keyspace].insert(key.to_vec(), value.to_vec());
             }

@@ -70,7 +70,10 @@ fn check(db: &Database, expected: &Expected) {
         assert!(keyspace.iter().map(own).eq(entries.clone()), "{name}");
         assert!(keyspace.iter().rev().map(own).eq(entries.clone().into_iter().rev()), "{name}");
         let snapshot = db.snapshot();
-        assert!(snapshot.iter(&keyspace).map(own).eq(entries.clone()), "{name}");
+        assert!(
+            snapshot.keyspace(&keyspace).unwrap().iter().map(own).eq(entries.clone()),
+            "{name}"
+        );
         let keys: Vec<&Vec<u8>> = entries.keys().collect();
         let many = keyspace.multi_get(&keys).unwrap();
         for ((key, value), found) in entries.iter().zip(many) {

@@ -39,7 +39,13 @@ fn assert_stopped(db: &Database, keyspace: &Keyspace) {
     stopped(db.keyspace("other", KeyspaceOptions::default()).map(drop));
     stopped(db.drop_keyspace("k").map(drop));
     assert_eq!(keyspace.get("before").unwrap().unwrap(), b"1");
-    assert!(db.snapshot().iter(keyspace).all(|pair| pair.unwrap().0 == "before".as_bytes()));
+    assert!(
+        db.snapshot()
+            .keyspace(keyspace)
+            .unwrap()
+            .iter()
+            .all(|pair| pair.unwrap().0 == "before".as_bytes())
+    );
 }
 
 /// Checks that what was acknowledged is there after reopening, and `group` as a whole or not at
