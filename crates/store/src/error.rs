@@ -59,6 +59,12 @@ pub enum Error {
     },
     /// An argument is not one that the operation accepts. Nothing was done.
     InvalidArgument(Cow<'static, str>),
+    /// There is no database where one was to be opened. Nothing was created.
+    NotFound(Cow<'static, str>),
+    /// The database is being closed, and the operation was not done.
+    Closed(Cow<'static, str>),
+    /// Numbers that are never used again, or the room that a format has for something, are used up.
+    Exhausted(Cow<'static, str>),
     /// The keyspace was dropped.
     KeyspaceDropped(Arc<str>),
     /// The engine broke one of its own promises, or one of its threads panicked. Please report it.
@@ -202,7 +208,10 @@ impl fmt::Display for Error {
                 "process {opened_by} opened the database, and this one was forked from that: open \
                  it here once that process has closed it"
             ),
-            Self::InvalidArgument(what) => f.write_str(what),
+            Self::InvalidArgument(what)
+            | Self::NotFound(what)
+            | Self::Closed(what)
+            | Self::Exhausted(what) => f.write_str(what),
             Self::Internal(what) => write!(f, "a fault of Rhumb itself: {what}"),
             Self::KeyspaceDropped(name) => write!(f, "keyspace {name:?} was dropped"),
             Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),

@@ -2,12 +2,7 @@
 //!
 //! A program of its own: other tests of the same process would pin the epoch as well.
 
-use std::{
-    io,
-    path::Path,
-    sync::Arc,
-    thread,
-};
+use std::{io, path::Path, sync::Arc, thread};
 
 use rhumb::{
     Database, Index, Keyspace, KeyspaceOptions,

@@ -7,7 +7,7 @@ use rhumb_sync::primitive::Arc;
 use super::{
     Handle,
     keyspace::{Keyspace, KeyspaceInner},
-    write::Pending,
+    writer::Pending,
 };
 use crate::{
     error::{Error, Result},
@@ -48,7 +48,7 @@ struct Target {
 
 impl Batch {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
-        let durability = handle.core.options.durability;
+        let durability = handle.core.shared.options.durability;
         Self {
             handle,
             builder: BatchBuilder::new(),
@@ -79,7 +79,7 @@ impl Batch {
         let Some(tree) = self.target_of(keyspace, key) else { return };
         let len = value.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let pushed = if len >= IN_PLACE_BYTES_MIN && self.is_empty() {
-            let arena = &self.handle.core.memory.records;
+            let arena = &self.handle.core.shared.memory.records;
             Encoded::of(arena, tree, Kind::Value, key, value).map(|one| self.single = Some(one))
         } else {
             self.gather().and_then(|()| self.builder.put_parts(tree, key, value))
@@ -95,7 +95,7 @@ impl Batch {
         }
         let key = key.as_ref();
         let Some(tree) = self.target_of(keyspace, key) else { return };
-        let owned = Encoded::of_owned(&self.handle.core.memory.records, tree, key, value);
+        let owned = Encoded::of_owned(&self.handle.core.shared.memory.records, tree, key, value);
         self.refused = owned.map(|one| self.single = Some(one)).err();
     }
 
@@ -209,7 +209,7 @@ impl Batch {
     /// The encoded operations, for the sub-trees of now: a keyspace may have been cleared, or a
     /// partition dropped, since its operations were added. Missing partitions are created.
     fn encode(mut self) -> Result<Encoded> {
-        self.handle.core.check_writable()?;
+        self.handle.core.shared.check_writable()?;
         if let Some(refused) = self.refused.take() {
             return Err(refused);
         }

@@ -185,6 +185,7 @@ impl DatabaseBuilder {
     ///
     /// [`Error::Locked`] if it is open already, here or in another process; [`Error::Corrupt`] if
     /// files that were made durable are damaged; [`Error::Io`] from the file system;
+    /// [`Error::NotFound`] if there is no database and none shall be created;
     /// [`Error::InvalidArgument`] for settings that contradict each other, or if a keyspace is
     /// divided by a function that was not registered.
     pub fn open(self) -> Result<Database> {
@@ -237,8 +238,8 @@ impl DatabaseBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`] if a process has it open for writing; [`Error::InvalidArgument`] if there
-    /// is no database; otherwise as [`DatabaseBuilder::open`]. [`Error::Io`] also from a caller's
+    /// [`Error::Locked`] if a process has it open for writing; [`Error::NotFound`] if there is no
+    /// database; otherwise as [`DatabaseBuilder::open`]. [`Error::Io`] also from a caller's
     /// file system that has no [`FileSystem::lock_shared`].
     pub fn open_read_only(self) -> Result<Database> {
         self.check()?;

@@ -39,12 +39,12 @@ struct Content {
 impl Core {
     /// Writes a copy of the database to `target`, and removes what it wrote if it fails.
     pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
-        self.check_running()?;
+        self.shared.check_running()?;
         // The database's path may be relative and resolved long ago, and the process may have
         // changed its directory since.
-        let target = &*retry("find", target, || self.fs.absolute(target))?;
-        retry("create directory", target, || self.fs.create_dir_all(target))?;
-        let entries = retry("list", target, || self.fs.list(target))?;
+        let target = &*retry("find", target, || self.shared.fs.absolute(target))?;
+        retry("create directory", target, || self.shared.fs.create_dir_all(target))?;
+        let entries = retry("list", target, || self.shared.fs.list(target))?;
         if !entries.is_empty() {
             return Err(Error::InvalidArgument(
                 format!("{} is not empty: a checkpoint needs a new directory", target.display())
@@ -59,8 +59,8 @@ impl Core {
             .and_then(|()| self.write_manifest(&content, target));
         if written.is_err() {
             // Existing files are not touched; the caller may try an empty directory again.
-            made.iter().for_each(|path| self.remove_file(path));
-            let _ = sync_dir(&*self.fs, target);
+            made.iter().for_each(|path| self.shared.remove_file(path));
+            let _ = sync_dir(&*self.shared.fs, target);
         }
         written
     }
@@ -72,8 +72,8 @@ impl Core {
         Content {
             state: catalog.state.clone(),
             _tables: self.trees.lock().live().map(|tree| tree.levels.get()).collect(),
-            manifest: self.new_file_id(),
-            segment: self.next_file.load(Ordering::Relaxed),
+            manifest: self.shared.new_file_id(),
+            segment: self.shared.next_file.load(Ordering::Relaxed),
         }
     }
 
@@ -88,10 +88,10 @@ impl Core {
         for meta in state.tables() {
             // A file that several tables share is placed once.
             if meta.place.is_none_or(|place| shared.insert(place.file)) {
-                self.place_file(&home_path(&self.dir, meta), home_path(target, meta), made)?;
+                self.place_file(&home_path(&self.shared.dir, meta), home_path(target, meta), made)?;
             }
             if meta.value_file_bytes > 0 {
-                let from = value_path(&self.dir, meta.id);
+                let from = value_path(&self.shared.dir, meta.id);
                 self.place_file(&from, value_path(target, meta.id), made)?;
             }
         }
@@ -101,7 +101,7 @@ impl Core {
     /// Gives a file a second name. Copies it if the file system has no hard links or refuses this
     /// one: the target is on another file system, or the file has as many links as it may.
     fn place_file(&self, from: &Path, to: PathBuf, made: &mut Vec<PathBuf>) -> Result<()> {
-        let linked = retry("link", &to, || self.fs.hard_link(from, &to));
+        let linked = retry("link", &to, || self.shared.fs.hard_link(from, &to));
         match linked {
             Ok(()) => {
                 made.push(to);
@@ -113,9 +113,9 @@ impl Core {
     }
 
     fn copy_file(&self, from: &Path, to: PathBuf, made: &mut Vec<PathBuf>) -> Result<()> {
-        let source = retry("open", from, || self.fs.open(from, ReadMode::Buffered))?;
+        let source = retry("open", from, || self.shared.fs.open(from, ReadMode::Buffered))?;
         let len = retry("stat", from, || source.len())?;
-        let mut copy = retry("create", &to, || self.fs.create(&to))?;
+        let mut copy = retry("create", &to, || self.shared.fs.create(&to))?;
         made.push(to.clone());
         let mut piece = vec![0; COPY_BYTES.min(usize::try_from(len).unwrap_or(COPY_BYTES))];
         let mut at = 0;
@@ -137,10 +137,10 @@ impl Core {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let created = Manifest::create(&*self.fs, target, *manifest, &records)
-            .and_then(|_| sync_dir(&*self.fs, parent).map(drop));
+        let created = Manifest::create(&*self.shared.fs, target, *manifest, &records)
+            .and_then(|_| sync_dir(&*self.shared.fs, parent).map(drop));
         if created.is_err() {
-            remove_created(&*self.fs, target, *manifest);
+            remove_created(&*self.shared.fs, target, *manifest);
         }
         created
     }

@@ -35,7 +35,7 @@ impl Core {
         let mut due: Vec<Due> = {
             let trees = self.trees.lock();
             let due = trees.live().filter_map(|tree| {
-                let urgent = picker::most_urgent(&tree.levels.get(), &self.options, oldest);
+                let urgent = picker::most_urgent(&tree.levels.get(), &self.shared.options, oldest);
                 urgent.map(|(level, score)| Due { score, level, tree: Arc::clone(tree) })
             });
             due.collect()
@@ -66,15 +66,16 @@ impl Core {
             };
             let levels = tree.levels.get();
             let cursor = state.cursor(*level);
-            let Some(job) = picker::pick(&levels, *level, &cursor, &self.options, oldest) else {
+            let Some(job) = picker::pick(&levels, *level, &cursor, &self.shared.options, oldest)
+            else {
                 continue;
             };
             if let Job::Merge(merge) = &job
                 && !alone
-                && picker::is_small(merge, &self.options)
+                && picker::is_small(merge, &self.shared.options)
             {
                 drop(state);
-                let bytes_max = self.options.table_bytes.max(merge.input_bytes());
+                let bytes_max = self.shared.options.table_bytes.max(merge.input_bytes());
                 match self.compact_small(due, oldest, bytes_max) {
                     Ok(0) => continue,
                     Ok(_) => return Ok(true),
@@ -94,9 +95,9 @@ impl Core {
         if let Some(error) = failure {
             return Err(error);
         }
-        let is_packed = self.pack_files(self.options.table_bytes)?;
+        let is_packed = self.pack_files(self.shared.options.table_bytes)?;
         if !is_packed && !is_busy {
-            self.work.forget_compaction_failure();
+            self.scheduler.forget_compaction_failure();
         }
         Ok(is_packed)
     }
@@ -127,13 +128,13 @@ impl Core {
 
     /// Merges some tables. The caller holds the sub-tree's compaction lock.
     fn run_merge(&self, tree: &Arc<Tree>, merge: &Merge) -> Result<()> {
-        let mut outputs = NewTables::new(&self.tables);
+        let mut outputs = NewTables::new(&self.shared.tables);
         self.merge_into(tree, merge, 0, &mut TableWriter::finish, &mut outputs)?;
         if !outputs.is_empty() {
-            self.sync_dir()?;
+            self.shared.sync_dir()?;
         }
         let opened = self.open_outputs(merge, &mut outputs)?;
-        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.compactions.fetch_add(1, Ordering::Relaxed);
         let added = opened.into_iter().map(|table| (merge.level, table)).collect();
         self.install_compaction(tree, &merge.inputs, added, || outputs.keep())
     }
@@ -158,8 +159,8 @@ impl Core {
         outputs: &mut NewTables<'_>,
     ) -> Result<Vec<Arc<Table>>> {
         let written: u64 = outputs.iter().map(|meta| meta.file_bytes).sum();
-        self.counters.compacted_read_bytes.fetch_add(merge.input_bytes(), Ordering::Relaxed);
-        self.counters.compacted_written_bytes.fetch_add(written, Ordering::Relaxed);
+        self.shared.counters.compacted_read_bytes.fetch_add(merge.input_bytes(), Ordering::Relaxed);
+        self.shared.counters.compacted_written_bytes.fetch_add(written, Ordering::Relaxed);
         let metas = outputs.to_vec();
         let opened = metas.iter().map(|meta| outputs.open(meta)).collect::<Result<Vec<_>>>()?;
         warm_like(merge.inputs.iter().map(|(_, table)| table), &opened);
@@ -177,7 +178,7 @@ impl Core {
         outputs: &mut NewTables<'_>,
     ) -> Result<()> {
         let layout = tree.options.table().with_writers(0);
-        let table_bytes = self.options.table_bytes;
+        let table_bytes = self.shared.options.table_bytes;
         let new_table = |layout: &TableLayout| self.new_table(layout);
         let target = Target { layout, table_bytes, held, new_table: &new_table, finish };
         let go_on = || self.check_compaction_wanted(tree);
@@ -186,13 +187,13 @@ impl Core {
 
     /// Begins a table with an id of its own.
     pub(super) fn new_table(&self, layout: &TableLayout) -> TableWriter {
-        self.counters.note_table(layout.index == IndexKind::Learned);
-        TableWriter::create(&self.tables, self.new_file_id(), layout)
+        self.shared.counters.note_table(layout.index == IndexKind::Learned);
+        TableWriter::create(&self.shared.tables, self.shared.new_file_id(), layout)
     }
 
     /// Returns false if the result of a compaction of `tree` is no longer wanted.
     pub(super) fn is_compaction_wanted(&self, tree: &Tree) -> bool {
-        !self.work.is_shut_down() && !tree.dropped.load(Ordering::Acquire)
+        !self.scheduler.is_shut_down() && !tree.dropped.load(Ordering::Acquire)
     }
 
     /// Fails if the result of a compaction is no longer wanted, which gives the compaction up.
@@ -201,7 +202,7 @@ impl Core {
         if self.is_compaction_wanted(tree) {
             return Ok(());
         }
-        Err(Error::InvalidArgument("the compaction was given up".into()))
+        Err(Error::Closed("the compaction was given up".into()))
     }
 
     /// Removes the hidden tables of some sub-tree. Returns true if there were any.
@@ -226,7 +227,7 @@ impl Core {
             }
             let dropped = tables.len() as u64;
             self.compact_by(&tree, &Job::Drop(tables))?;
-            self.counters.hidden_tables.fetch_add(dropped, Ordering::Relaxed);
+            self.shared.counters.hidden_tables.fetch_add(dropped, Ordering::Relaxed);
             return Ok(true);
         }
         Ok(false)

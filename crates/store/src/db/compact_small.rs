@@ -50,9 +50,9 @@ impl Core {
             let Some(mut state) = tree.compaction.try_lock() else { continue };
             let levels = tree.levels.get();
             let cursor = state.cursor(*level);
-            let job = picker::pick(&levels, *level, &cursor, &self.options, oldest);
+            let job = picker::pick(&levels, *level, &cursor, &self.shared.options, oldest);
             let Some(Job::Merge(merge)) = job else { continue };
-            if !picker::is_small(&merge, &self.options) {
+            if !picker::is_small(&merge, &self.shared.options) {
                 continue;
             }
             if bytes + merge.input_bytes() > bytes_max {
@@ -105,7 +105,7 @@ impl Core {
         let is_used = |done: &Done<'_>| done.outputs.iter().any(|meta| meta.place.is_some());
         shared = shared.filter(|_| done.iter().any(is_used));
         shared.as_mut().map_or(Ok(()), SharedWriter::sync)?;
-        self.sync_dir()?;
+        self.shared.sync_dir()?;
         self.install_small(done, shared)?;
         Ok(true)
     }
@@ -119,8 +119,8 @@ impl Core {
         shared: &mut Option<SharedWriter>,
     ) -> Result<NewTables<'_>> {
         self.check_compaction_wanted(tree)?;
-        let mut outputs = NewTables::new(&self.tables);
-        let held = Sizes::of(&self.options).shared;
+        let mut outputs = NewTables::new(&self.shared.tables);
+        let held = Sizes::of(&self.shared.options).shared;
         let mut finish = |writer: TableWriter| match are_many {
             true => writer.finish_into(|| self.shared_writer(shared)),
             false => writer.finish(),
@@ -138,7 +138,7 @@ impl Core {
             let removed = merge.inputs.clone();
             changes.push(TreeChange { tree: Arc::clone(tree), removed, added });
         }
-        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.compactions.fetch_add(1, Ordering::Relaxed);
         let keep = || {
             done.iter_mut().for_each(|done| done.outputs.keep());
             shared.into_iter().for_each(SharedWriter::keep);
@@ -151,10 +151,10 @@ impl Core {
     /// any were packed. Looking costs O(tables), and is done once after each change of some
     /// sub-tree's tables.
     pub(super) fn pack_files(&self, bytes_max: u64) -> Result<bool> {
-        if !self.work.tables_changed.swap(false, Ordering::Relaxed) {
+        if !self.scheduler.tables_changed.swap(false, Ordering::Relaxed) {
             return Ok(false);
         }
-        let sizes = Sizes::of(&self.options);
+        let sizes = Sizes::of(&self.shared.options);
         let trees: Vec<Arc<Tree>> = self.trees.lock().live().cloned().collect();
         let (chosen, trees) = pack::choose_files(&trees, sizes, bytes_max);
         let mut parts = Vec::new();
@@ -169,7 +169,7 @@ impl Core {
             return Ok(false);
         }
         // Looks again if this fails.
-        self.work.tables_changed.store(true, Ordering::Relaxed);
+        self.scheduler.tables_changed.store(true, Ordering::Relaxed);
         self.compact_parts(&parts)
     }
 }

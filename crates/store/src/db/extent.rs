@@ -26,7 +26,7 @@ impl Keyspace {
     pub fn entries_at_most(&self) -> u64 {
         // Memtables are counted first: a flush moves entries to tables, so none is missed between
         // them.
-        let view = self.core().mem.get();
+        let view = self.core().memtables.get();
         let trees = self.inner.tree.get().with_partitions();
         let of_tree = |tree: &Tree| -> u64 {
             let in_memory: u64 = view.all().map(|memtable| memtable.entries_at_most(tree.id)).sum();

@@ -31,25 +31,25 @@ impl Core {
     /// Flushes the oldest sealed memtable. Returns false if there was none. The caller holds
     /// `work.flushing`.
     pub(crate) fn flush_oldest(&self) -> Result<bool> {
-        let view = self.mem.get();
+        let view = self.memtables.get();
         let Some(memtable) = view.sealed.last() else { return Ok(false) };
         let next = view.sealed.iter().rev().nth(1).unwrap_or(&view.active);
         let floor = next.log();
         let flushed = self.write_memtable(memtable)?;
         self.install_flush(flushed, floor, memtable)?;
-        self.change_mem(|view| MemView {
+        self.memtables.change(|view| MemView {
             active: Arc::clone(&view.active),
             sealed: view.sealed.iter().filter(|m| !Arc::ptr_eq(m, memtable)).cloned().collect(),
         });
-        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.flushes.fetch_add(1, Ordering::Relaxed);
         if let Some(floor) = floor {
-            self.log_floor.store(floor.segment, Ordering::Release);
+            self.writer.log_floor.store(floor.segment, Ordering::Release);
         }
         // A writer may hold the lock while it waits for this very flush. So it must be told before
         // the lock is requested; if it has the lock, it removes the old segments itself.
-        self.work.tell_done();
+        self.scheduler.tell_done();
         if let Some(mut state) = self.try_lock_write() {
-            self.give_up_logs(&mut state);
+            self.writer.release_logs(&mut state);
         }
         Ok(true)
     }
@@ -58,10 +58,11 @@ impl Core {
     /// entries that snapshots may read.
     pub(crate) fn write_memtable(&self, memtable: &Arc<Memtable>) -> Result<Flushed<'_>> {
         let mut retain = Retain::new(self.snapshots.list(), false);
-        let (mut trees, mut tables, mut shared) = (Vec::new(), NewTables::new(&self.tables), None);
-        let writers = self.counters.writers.swap(0, Ordering::Relaxed);
+        let (mut trees, mut tables, mut shared) =
+            (Vec::new(), NewTables::new(&self.shared.tables), None);
+        let writers = self.shared.counters.writers.swap(0, Ordering::Relaxed);
         let ids = memtable.trees();
-        let (are_many, held) = (ids.len() > 1, Sizes::of(&self.options).shared);
+        let (are_many, held) = (ids.len() > 1, Sizes::of(&self.shared.options).shared);
         for id in ids {
             let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
             let options = tree.options.table().with_writers(writers);
@@ -82,7 +83,7 @@ impl Core {
         }
         shared.as_mut().map_or(Ok(()), SharedWriter::sync)?;
         // Syncs the names of the tables, and that of the segment which becomes the log's floor.
-        self.sync_dir()?;
+        self.shared.sync_dir()?;
         Ok(Flushed { trees, tables, shared })
     }
 
@@ -93,7 +94,10 @@ impl Core {
     ) -> Result<&'w mut SharedWriter> {
         match shared {
             Some(shared) => Ok(shared),
-            none => Ok(none.insert(SharedWriter::create(&self.tables, self.new_file_id())?)),
+            none => {
+                Ok(none
+                    .insert(SharedWriter::create(&self.shared.tables, self.shared.new_file_id())?))
+            }
         }
     }
 
@@ -106,7 +110,7 @@ impl Core {
     ) -> Result<()> {
         let mut changes = Vec::with_capacity(tables.len());
         for (tree, meta) in trees.into_iter().zip(tables.to_vec()) {
-            self.counters.flushed_bytes.fetch_add(meta.file_bytes, Ordering::Relaxed);
+            self.shared.counters.flushed_bytes.fetch_add(meta.file_bytes, Ordering::Relaxed);
             let table = tables.open(&meta)?;
             // The entries of this table were in memory until now.
             warm_like(
@@ -135,9 +139,9 @@ impl Core {
     /// of what there is, so that the space is freed although nothing else is written. Returns true
     /// if it did. For a pool that has nothing else to do.
     pub(crate) fn seal_deletes(&self) -> bool {
-        let view = self.mem.get();
+        let view = self.memtables.get();
         let last = view.active.last_range_seq();
-        if last == 0 || self.work.weighed_deletes.swap(last, Ordering::Relaxed) == last {
+        if last == 0 || self.scheduler.weighed_deletes.swap(last, Ordering::Relaxed) == last {
             return false;
         }
         let trees: Vec<Arc<Tree>> = {
@@ -150,14 +154,15 @@ impl Core {
             let (removed_here, all_here) = garbage::removed_bytes(&view.active, tree.id, &levels);
             (removed, all) = (removed + removed_here, all + all_here);
         }
-        if !garbage::is_worth_a_flush(removed, all) && removed < self.options.memtable_bytes {
+        if !garbage::is_worth_a_flush(removed, all) && removed < self.shared.options.memtable_bytes
+        {
             return false;
         }
         let mut state = self.lock_write();
-        let now = self.mem.get();
+        let now = self.memtables.get();
         let is_same = Arc::ptr_eq(&now.active, &view.active) && now.sealed.is_empty();
         // The next write reports a failure.
-        is_same && self.check_running().is_ok() && self.seal(&mut state).is_ok()
+        is_same && self.shared.check_running().is_ok() && self.seal(&mut state).is_ok()
     }
 }
 
@@ -214,7 +219,7 @@ mod tests {
         let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
         let mut filled = Vec::new();
         for i in 0..20_000_u32 {
-            let active = db.core().mem.get();
+            let active = db.core().memtables.get();
             if !filled
                 .iter()
                 .any(|m: &std::sync::Weak<_>| m.as_ptr() == Arc::as_ptr(&active.active))
@@ -246,7 +251,8 @@ mod tests {
         db.flush().unwrap();
         assert!(keyspace.get(7_u32.to_be_bytes()).unwrap().is_some());
         let core = db.core();
-        let (cache, limbo) = (Arc::downgrade(&core.tables.cache), Arc::downgrade(&core.limbo));
+        let (cache, limbo) =
+            (Arc::downgrade(&core.shared.tables.cache), Arc::downgrade(&core.shared.limbo));
         // What was replaced last is dropped after the end, because a thread elsewhere is pinned.
         let guard = rhumb_sync::epoch::pin();
         drop((db, keyspace));

@@ -2,7 +2,7 @@
 
 use rhumb_sync::primitive::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-use super::core::Core;
+use super::shared::Shared;
 use crate::error::{Error, Result};
 
 /// The failures of writes.
@@ -46,9 +46,12 @@ impl Health {
         match result {
             Ok(()) => *last.lock() = None,
             // A mistake of the caller says nothing about the database.
-            Err(Error::InvalidArgument(_) | Error::KeyspaceDropped(_) | Error::ReadOnly { .. }) => {
-                return;
-            }
+            Err(
+                Error::InvalidArgument(_)
+                | Error::Closed(_)
+                | Error::KeyspaceDropped(_)
+                | Error::ReadOnly { .. },
+            ) => return,
             Err(error) => {
                 *last.lock() = Some(error.clone());
                 self.failed_writes.fetch_add(count, Ordering::Relaxed);
@@ -59,7 +62,7 @@ impl Health {
     }
 }
 
-impl Core {
+impl Shared {
     /// The error with which writes fail at present.
     pub(crate) fn write_failure(&self) -> Option<Error> {
         let stopped = self.check_running().err().filter(|_| !self.is_read_only);

@@ -11,26 +11,22 @@
 
 use std::ops::{Deref, DerefMut};
 
-use rhumb_sync::primitive::{MutexGuard, Ordering};
+use rhumb_sync::primitive::MutexGuard;
 
-use super::{
-    core::{Catalog, Core},
-    write::WriteState,
-};
-use crate::error::Error;
+use super::{catalog::Catalog, core::Core, shared::Shared, writer::WriteState};
 
 /// A lock of the database that is held.
 pub(crate) struct Held<'c, T> {
     guard: MutexGuard<'c, T>,
-    core: &'c Core,
+    shared: &'c Shared,
     /// True if the thread was panicking already: a destructor that runs during an older panic does
     /// no harm here.
     was_panicking: bool,
 }
 
 impl<'c, T> Held<'c, T> {
-    fn new(core: &'c Core, guard: MutexGuard<'c, T>) -> Self {
-        Self { guard, core, was_panicking: std::thread::panicking() }
+    fn new(shared: &'c Shared, guard: MutexGuard<'c, T>) -> Self {
+        Self { guard, shared, was_panicking: std::thread::panicking() }
     }
 }
 
@@ -54,7 +50,7 @@ impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if !self.was_panicking && std::thread::panicking() {
-            self.core.stop_after_panic();
+            self.shared.stop_after_panic();
         }
     }
 }
@@ -63,25 +59,16 @@ impl Core {
     /// Takes the write lock.
     #[inline]
     pub(crate) fn lock_write(&self) -> Held<'_, WriteState> {
-        Held::new(self, self.write.lock())
+        Held::new(&self.shared, self.writer.state.lock())
     }
 
     /// Takes the write lock if it is free.
     pub(crate) fn try_lock_write(&self) -> Option<Held<'_, WriteState>> {
-        Some(Held::new(self, self.write.try_lock()?))
+        Some(Held::new(&self.shared, self.writer.state.try_lock()?))
     }
 
     /// Takes the catalog.
     pub(crate) fn lock_catalog(&self) -> Held<'_, Catalog> {
-        Held::new(self, self.catalog.lock())
-    }
-
-    /// Stops all writes, and all edits of the manifest, because a thread panicked during one.
-    #[cold]
-    pub(crate) fn stop_after_panic(&self) -> Error {
-        let cause = Error::Internal("a thread panicked while it wrote".into());
-        self.stop(&cause);
-        self.unwound.store(true, Ordering::Release);
-        cause
+        Held::new(&self.shared, self.catalog.lock())
     }
 }

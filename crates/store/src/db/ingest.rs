@@ -12,7 +12,7 @@ use super::{
     hold::Held,
     install::{IfDropped, TreeChange, With},
     keyspace::KeyspaceInner,
-    write::WriteState,
+    writer::WriteState,
 };
 use crate::{
     error::{Error, Result},
@@ -71,7 +71,7 @@ impl<'c> Outputs<'c> {
                     self.all.push(Output {
                         name,
                         open: None,
-                        metas: NewTables::new(&self.core.tables),
+                        metas: NewTables::new(&self.core.shared.tables),
                     });
                     self.all.len() - 1
                 }
@@ -100,11 +100,11 @@ impl Core {
         inner: &KeyspaceInner,
         entries: impl Iterator<Item = (K, V)>,
     ) -> Result<u64> {
-        self.check_running()?;
+        self.shared.check_running()?;
         let mut outputs = Outputs::new(self);
         let count = self.write_sorted(inner, entries, &mut outputs)?;
         if count > 0 {
-            self.sync_dir()?;
+            self.shared.sync_dir()?;
             self.install_ingested(inner, outputs.all)?;
         }
         Ok(count)
@@ -129,7 +129,8 @@ impl Core {
             let name = inner.router.name_of(key);
             Router::check_name(&name)?;
             let output = outputs.of(&name)?;
-            let is_full = |w: &mut TableWriter| w.bytes_estimate() >= self.options.table_bytes;
+            let is_full =
+                |w: &mut TableWriter| w.bytes_estimate() >= self.shared.options.table_bytes;
             if let Some(writer) = output.open.take_if(is_full) {
                 output.metas.push(writer.finish()?);
             }
@@ -174,7 +175,7 @@ impl Core {
                 // Every entry was written with sequence number 0; the table shifts them all by the
                 // difference.
                 (meta.seq_min, meta.seq_max) = (seq, seq);
-                added.push((level, Table::open(&self.tables, meta)?));
+                added.push((level, Table::open(&self.shared.tables, meta)?));
             }
             changes.push(TreeChange { tree: Arc::clone(tree), removed: Vec::new(), added });
         }
@@ -188,16 +189,16 @@ impl Core {
         let show = |now: &dyn Fn()| {
             state.taps.reset(inner);
             self.snapshots.while_none_begins(|| {
-                trees.iter().for_each(|tree| self.mem.get().active.forget_dead(tree.id, seq));
+                trees.iter().for_each(|tree| self.memtables.get().active.forget_dead(tree.id, seq));
                 now();
-                self.visible.store(seq, Ordering::Release);
+                self.writer.visible.store(seq, Ordering::Release);
             });
             state.next_seq += 1;
         };
         self.install(&changes, IfDropped::Fail, With { keep, edit, show })?;
         drop((state, alone));
-        self.balance_memory();
-        self.work.wake();
+        self.shared.balance_memory();
+        self.scheduler.wake();
         Ok(())
     }
 
@@ -211,10 +212,10 @@ impl Core {
     ) -> Result<Held<'_, WriteState>> {
         for attempt in 1.. {
             let mut state = self.lock_to_drop()?;
-            if holds_any(&self.mem.get().active) {
+            if holds_any(&self.memtables.get().active) {
                 self.seal(&mut state)?;
             }
-            let view = self.mem.get();
+            let view = self.memtables.get();
             let below: Vec<_> =
                 view.sealed.iter().filter(|m| holds_any(m)).map(Arc::downgrade).collect();
             if below.is_empty() {
@@ -224,12 +225,12 @@ impl Core {
             if attempt == WAITS_MAX {
                 // Writers keep writing there: this once, they wait with the ingestion.
                 self.wait_for_sealed(0)?;
-                self.sync_logs(&mut state, PersistMode::SyncData)?;
+                self.writer.sync_logs(&self.shared, &mut state, PersistMode::SyncData)?;
                 return Ok(state);
             }
             drop(state);
-            self.work.wait_until(self, || {
-                let view = self.mem.get();
+            self.scheduler.wait_until(self, || {
+                let view = self.memtables.get();
                 !view.sealed.iter().any(|m| below.iter().any(|b| b.as_ptr() == Arc::as_ptr(m)))
             })?;
         }
@@ -247,7 +248,7 @@ impl Core {
             return 0;
         }
         let bytes: u64 = metas.iter().map(|meta| meta.file_bytes).sum();
-        let mut target = self.options.level_one_bytes;
+        let mut target = self.shared.options.level_one_bytes;
         for level in 1..LEVELS_MAX - 1 {
             let held = levels.sorted.get(level - 1).map_or(0, |l| l.bytes());
             if held + bytes <= target {
@@ -352,7 +353,7 @@ mod tests {
         keyspace.insert("m", "old").unwrap();
         let (told, finished) = mpsc::channel();
         thread::scope(|scope| {
-            let flushing = db.core().work.flushing.lock();
+            let flushing = db.core().scheduler.flushing.lock();
             let ingested = scope.spawn(|| keyspace.ingest([("m", "new")]));
             while db.stats().sealed_memtables == 0 {
                 thread::yield_now();

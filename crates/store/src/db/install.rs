@@ -115,7 +115,7 @@ impl Core {
         }
         let tables = live.iter().flat_map(|change| change.edits()).collect();
         let edits = (with.edit)(&catalog.state, tables);
-        catalog.commit(self, edits)?;
+        catalog.commit(&self.shared, edits)?;
         (with.show)(&|| {
             live.iter().for_each(|change| change.show());
             if if_dropped == IfDropped::Show {
@@ -133,7 +133,7 @@ impl Core {
         let guard = rhumb_sync::epoch::pin();
         let trees = self.trees.lock();
         let most = trees.live().map(|tree| tree.levels.load(&guard).zero.len()).max();
-        self.work.zero_tables_max.store(most.unwrap_or(0), Ordering::Relaxed);
-        self.work.tables_changed.store(true, Ordering::Relaxed);
+        self.scheduler.zero_tables_max.store(most.unwrap_or(0), Ordering::Relaxed);
+        self.scheduler.tables_changed.store(true, Ordering::Relaxed);
     }
 }

@@ -115,8 +115,8 @@ impl Keyspace {
     pub fn insert_owned(&self, key: impl AsRef<[u8]>, value: Vec<u8>) -> Result<()> {
         let key = key.as_ref();
         let tree = self.tree_to_write(key)?;
-        let record = Encoded::of_owned(&self.core().memory.records, tree, key, value)?;
-        self.core().commit(record, 1, self.core().options.durability)
+        let record = Encoded::of_owned(&self.core().shared.memory.records, tree, key, value)?;
+        self.core().commit(record, 1, self.core().shared.options.durability)
     }
 
     /// The sub-tree that a write of `key` goes to.
@@ -155,8 +155,8 @@ impl Keyspace {
     fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         let tree = self.tree_to_write(key)?;
         let core = self.core();
-        let record = Encoded::of(&core.memory.records, tree, kind, key, &[value])?;
-        core.commit(record, 1, core.options.durability)
+        let record = Encoded::of(&core.shared.memory.records, tree, kind, key, &[value])?;
+        core.commit(record, 1, core.shared.options.durability)
     }
 
     /// The keyspace as it is now, for reads: the same set of methods that a snapshot offers
@@ -256,7 +256,7 @@ impl Keyspace {
     #[must_use]
     pub fn len_estimate(&self) -> u64 {
         let core = self.core();
-        let (guard, view) = (rhumb_sync::epoch::pin(), core.mem.get());
+        let (guard, view) = (rhumb_sync::epoch::pin(), core.memtables.get());
         let mut len = 0_u64;
         for tree in self.inner.tree.get().with_partitions() {
             let tables = tree.levels.load(&guard).all().map(|(_, table)| table.meta());

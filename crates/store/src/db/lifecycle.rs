@@ -15,10 +15,11 @@ use rhumb_sync::{
 };
 
 use super::{
-    core::{Catalog, Core},
+    catalog::Catalog,
+    core::Core,
     hold::Held,
     keyspace::{KeyspaceInner, Retired},
-    write::WriteState,
+    writer::WriteState,
 };
 use crate::{
     error::{Error, Result},
@@ -46,8 +47,8 @@ impl Core {
             }
         }
         options.check()?;
-        let router = Router::new(&options.partitions, &self.functions)?;
-        self.check_process()?;
+        let router = Router::new(&options.partitions, &self.shared.functions)?;
+        self.shared.check_process()?;
         let mut catalog = self.lock_catalog();
         let (mut seen, mut new, mut changed) = (HashSet::new(), Vec::new(), Vec::new());
         for name in names.iter().filter(|name| seen.insert(**name)) {
@@ -63,7 +64,7 @@ impl Core {
             }
         }
         if !new.is_empty() || !changed.is_empty() {
-            self.check_running()?;
+            self.shared.check_running()?;
             let edits = changed.iter().flat_map(|(inner, wanted)| {
                 let partitions = inner.options.partitions.clone();
                 let options = KeyspaceOptions { table: (*wanted).into(), partitions };
@@ -88,7 +89,7 @@ impl Core {
     ) -> Result<()> {
         let first = catalog.state.next_keyspace;
         let ids: Vec<(u32, TreeId)> =
-            (first..).zip(names).map(|(id, _)| (id, self.new_tree_id())).collect();
+            (first..).zip(names).map(|(id, _)| (id, self.shared.new_tree_id())).collect();
         edits.extend(names.iter().zip(&ids).map(|(name, &(id, tree))| Edit::CreateKeyspace {
             id,
             name: (*name).to_owned(),
@@ -96,13 +97,13 @@ impl Core {
             tree,
         }));
         catalog.state.next_keyspace = ids.last().map_or(first, |(last, _)| last + 1);
-        catalog.commit(self, edits)?;
+        catalog.commit(&self.shared, edits)?;
         for (name, (id, tree)) in names.iter().zip(ids) {
             let (levels, none) = (Levels::default(), PartitionMap::default());
             let options = Arc::new(LiveOptions::new(options));
-            let tree = Tree::root(tree, options, levels, none, 0, &self.limbo);
+            let tree = Tree::root(tree, options, levels, none, 0, &self.shared.limbo);
             let (name, router) = ((*name).into(), router.clone());
-            let inner = KeyspaceInner::new(id, name, Arc::clone(&tree), router, &self.limbo);
+            let inner = KeyspaceInner::new(id, name, Arc::clone(&tree), router, &self.shared.limbo);
             self.trees.lock().add(tree);
             catalog.keyspaces.insert(Arc::clone(&inner.name), inner);
         }
@@ -111,7 +112,7 @@ impl Core {
 
     /// Drops a keyspace. Returns false if there was none.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<bool> {
-        self.check_writable()?;
+        self.shared.check_writable()?;
         let inner = self.lock_catalog().keyspaces.get(name).cloned();
         let Some(inner) = inner else { return Ok(false) };
         self.retire_tree(&inner, true)
@@ -137,17 +138,17 @@ impl Core {
         // it.
         let at = state.next_seq;
         let old = inner.tree.get();
-        let new_id = self.new_tree_id();
+        let new_id = self.shared.new_tree_id();
         let edit = if drop_keyspace {
             Edit::DropKeyspace { id: inner.id }
         } else {
             Edit::ReplaceTree { keyspace: inner.id, old: old.id, new: new_id }
         };
         let last_seq = Edit::LastSeq { seq: at };
-        catalog.commit(self, vec![edit, last_seq])?;
+        catalog.commit(&self.shared, vec![edit, last_seq])?;
         state.next_seq += 1;
         let (options, none) = (Arc::clone(&inner.options), PartitionMap::default());
-        let new = Tree::root(new_id, options, Levels::default(), none, at, &self.limbo);
+        let new = Tree::root(new_id, options, Levels::default(), none, at, &self.shared.limbo);
         if drop_keyspace {
             catalog.keyspaces.remove(&inner.name);
             inner.dropped.store(true, Ordering::Release);
@@ -171,11 +172,11 @@ impl Core {
     /// never a later change without an earlier write. Most of the log is synced before the lock is
     /// taken again.
     pub(super) fn lock_to_drop(&self) -> Result<Held<'_, WriteState>> {
-        self.check_writable()?;
+        self.shared.check_writable()?;
         {
             let mut state = self.lock_write();
-            self.check_running()?;
-            self.give_up_logs(&mut state);
+            self.shared.check_running()?;
+            self.writer.release_logs(&mut state);
             // After a flush there is nothing to sync, not even the file's name.
             if state.sealed_logs.is_empty() && state.log.is_bare() {
                 return Ok(state);
@@ -183,8 +184,8 @@ impl Core {
         }
         self.persist(PersistMode::SyncData)?;
         let mut state = self.lock_write();
-        self.check_running()?;
-        self.sync_logs(&mut state, PersistMode::SyncData)?;
+        self.shared.check_running()?;
+        self.writer.sync_logs(&self.shared, &mut state, PersistMode::SyncData)?;
         Ok(state)
     }
 
@@ -211,7 +212,7 @@ impl Core {
     ) {
         // This comes first: a flush asks for snapshots once it finds a sub-tree buried, and from
         // then on no snapshot may begin before the drop.
-        self.visible.store(at, Ordering::Release);
+        self.writer.visible.store(at, Ordering::Release);
         {
             let mut trees = self.trees.lock();
             gone.iter().for_each(|tree| trees.bury(tree));
@@ -223,7 +224,7 @@ impl Core {
         // Releases what was kept for snapshots, unless there are snapshots older than the drop.
         self.release_retired();
         // Files that partitions share may have become mostly dead.
-        self.work.wake();
+        self.scheduler.wake();
     }
 
     /// Releases retired sub-trees that no snapshot sees any more.
@@ -237,7 +238,7 @@ impl Core {
             let Some(inner) = Weak::upgrade(inner) else { return false };
             let mut retired = inner.retired.lock();
             // A drop that is not visible yet may be younger than a snapshot that begins now.
-            let oldest = self.snapshots.oldest(|| self.visible_seq());
+            let oldest = self.snapshots.oldest(|| self.writer.visible_seq());
             let kept = retired.iter().position(|r| oldest < r.until).unwrap_or(retired.len());
             released.extend(retired.drain(..kept));
             !retired.is_empty()
@@ -251,22 +252,22 @@ impl Core {
     ///
     /// Data whose flush fails here is in the log, and is recovered at the next open.
     pub(crate) fn close(&self) -> Result<()> {
-        self.work.stop();
-        let result = if self.is_read_only { Ok(()) } else { self.flush_and_close_log() };
+        self.scheduler.stop();
+        let result = if self.shared.is_read_only { Ok(()) } else { self.flush_and_close_log() };
         self.reclaim();
-        self.limbo.close();
+        self.shared.limbo.close();
         result
     }
 
     fn flush_and_close_log(&self) -> Result<()> {
         let mut state = self.lock_write();
-        self.check_running()?;
-        if !self.mem.get().active.is_empty() {
+        self.shared.check_running()?;
+        if !self.memtables.get().active.is_empty() {
             self.seal(&mut state)?;
         }
         drop(state);
         let flushed = loop {
-            let _one = self.work.flushing.lock();
+            let _one = self.scheduler.flushing.lock();
             match self.flush_oldest() {
                 Ok(true) => {}
                 Ok(false) => break Ok(()),
@@ -276,7 +277,7 @@ impl Core {
         let mut state = self.lock_write();
         // A log that holds unflushed records must be durable before it claims a clean end.
         if flushed.is_err() {
-            self.sync_logs(&mut state, PersistMode::SyncData)?;
+            self.writer.sync_logs(&self.shared, &mut state, PersistMode::SyncData)?;
         }
         let _ = state.log.close();
         flushed
@@ -513,7 +514,7 @@ mod tests {
         for table in bad {
             db.keyspace("k", asking(table, &Partitioning::None)).unwrap_err();
         }
-        db.core().stop(&Error::InvalidArgument("a test".into()));
+        db.core().shared.stop(&Error::InvalidArgument("a test".into()));
         let table = TableOptions { block_bytes: Some(512), ..TableOptions::default() };
         let refused = db.keyspace("k", asking(table, &Partitioning::None)).unwrap_err();
         assert!(matches!(refused, Error::WritesStopped(_)), "{refused}");

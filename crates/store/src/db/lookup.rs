@@ -28,10 +28,10 @@ impl Reader<'_> {
     #[inline(always)]
     pub(super) fn begin<'k>(&self, key: &'k [u8], hint: Option<&Hint<'_>>) -> Result<Begun<'k>> {
         let core = self.keyspace.core();
-        core.check_process()?;
+        core.shared.check_process()?;
         let guard = rhumb_sync::epoch::pin();
         // The memtables are loaded before the levels: a flush works in the opposite order.
-        let view = core.mem.load(&guard);
+        let view = core.memtables.load(&guard);
         let Some(tree) = self.tree_of(key, &guard)? else {
             return Ok(Begun::Done(Found::Nothing));
         };
@@ -58,7 +58,7 @@ impl Reader<'_> {
         first: usize,
         keys: &'k [K],
     ) -> Result<()> {
-        self.keyspace.core().check_process()?;
+        self.keyspace.core().shared.check_process()?;
         let guard = rhumb_sync::epoch::pin();
         let hints = if keys.len() > 1 { self.prepare(keys, &guard)? } else { [None; _] };
         for ((at, key), hint) in (first..).zip(keys).zip(&hints) {
@@ -77,7 +77,7 @@ impl Reader<'_> {
         keys: &[K],
         guard: &'g Guard,
     ) -> Result<[Option<Hint<'g>>; PREPARED_READS]> {
-        let view = self.keyspace.core().mem.load(guard);
+        let view = self.keyspace.core().memtables.load(guard);
         for memtable in view.all() {
             keys.iter().for_each(|key| memtable.prefetch(key.as_ref()));
         }
@@ -131,9 +131,9 @@ impl Keyspace {
     /// The memtables of now, and the id and the levels of the LSM tree that `key` belongs to. A
     /// partition that does not exist is like one that is empty.
     pub(crate) fn view_of(&self, key: &[u8]) -> Result<(Arc<MemView>, TreeId, Arc<Levels>)> {
-        self.core().check_process()?;
+        self.core().shared.check_process()?;
         let guard = rhumb_sync::epoch::pin();
-        let (view, reader) = (self.core().mem.get(), self.reader());
+        let (view, reader) = (self.core().memtables.get(), self.reader());
         let tree = reader.tree_of(key, &guard)?;
         let (id, levels) = tree.map_or_else(Default::default, |tree| (tree.id, tree.levels.get()));
         Ok((view, id, levels))

@@ -6,7 +6,7 @@ use rhumb_sync::{
     primitive::{Arc, AtomicU64, Ordering},
 };
 
-use super::core::Core;
+use super::shared::Shared;
 use crate::options::SEALED_MAX;
 
 /// One in this many parts of the budget is left to the program's allocator: for what tables and
@@ -67,7 +67,7 @@ impl Memory {
     }
 }
 
-impl Core {
+impl Shared {
     /// Records what is mapped besides the cache. Returns the largest number of bytes so far.
     pub(crate) fn note_mapped(&self) -> u64 {
         let mapped = self.memory.mapped.bytes().saturating_sub(self.tables.cache.arena().bytes());

@@ -1,8 +1,8 @@
 //! The database: handles, keyspaces, writes, snapshots, and background work.
 
-mod background;
 mod batch;
 mod builder;
+mod catalog;
 mod checkpoint;
 mod compact;
 mod compact_small;
@@ -18,18 +18,22 @@ mod keyspace;
 mod lifecycle;
 mod lookup;
 mod memory;
+mod memtables;
 mod open;
 mod partition;
 mod pop;
 mod reader;
 mod sample;
 mod scan;
+mod scheduler;
+mod shared;
 mod snapshot;
 mod stats;
 mod swap;
 mod tap;
 mod training;
 mod write;
+mod writer;
 
 use std::{
     fmt,
@@ -65,7 +69,7 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if !self.core.process.is_here() {
+        if !self.core.shared.process.is_here() {
             // In a forked child nothing of it may be ended: its threads do not exist here, and its
             // files are the parent's.
             std::mem::forget(Arc::clone(&self.core));
@@ -146,14 +150,14 @@ impl Database {
     /// The database's directory.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.core().dir.clone()
+        self.core().shared.dir.clone()
     }
 
     /// Returns true if the database was [opened for reading only](DatabaseBuilder::open_read_only):
     /// operations that would write then fail.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.core().is_read_only
+        self.core().shared.is_read_only
     }
 
     /// Opens the keyspace `name`, and creates it with `options` if it does not exist.
@@ -193,7 +197,7 @@ impl Database {
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.keyspaces([name], options)?
             .pop()
-            .ok_or_else(|| Error::InvalidArgument("a name stands for one keyspace".into()))
+            .ok_or_else(|| Error::Internal("a name stands for one keyspace".into()))
     }
 
     /// [`Database::keyspace`] of several names: opens them, creates those that do not exist, and
@@ -290,7 +294,7 @@ impl Database {
     ///
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn snapshot_after_commits(&self) -> Result<Snapshot> {
-        self.core().check_process()?;
+        self.core().shared.check_process()?;
         let _state = self.core().lock_write();
         Ok(self.snapshot())
     }
@@ -360,7 +364,7 @@ impl Database {
         let mut handle = Arc::try_unwrap(self.handle).map_err(|_| {
             Error::InvalidArgument("the database is in use by other handles of it".into())
         })?;
-        handle.core.check_process()?;
+        handle.core.shared.check_process()?;
         handle.is_closed = true;
         handle.core.close()
     }
@@ -374,6 +378,6 @@ impl Database {
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Database").field("path", &self.core().dir).finish_non_exhaustive()
+        f.debug_struct("Database").field("path", &self.core().shared.dir).finish_non_exhaustive()
     }
 }

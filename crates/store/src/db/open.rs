@@ -25,19 +25,22 @@ use rhumb_sync::{
     limbo::Limbo,
     primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex},
     process::Process,
-    published::Published,
     record::Records,
 };
 
 use super::{
-    background::Work,
-    core::{Catalog, Core, LOCK_NAME, RESERVED_FILES},
+    catalog::{Catalog, RESERVED_FILES},
+    core::Core,
     counters::Counters,
     health::Health,
     keyspace::KeyspaceInner,
     memory::Memory,
+    memtables::Memtables,
+    scheduler::Scheduler,
+    shared::{LOCK_NAME, Shared},
     tap::Taps,
-    write::{WriteState, insert_record},
+    write::insert_record,
+    writer::{WriteState, Writer},
 };
 use crate::{
     db::DatabaseBuilder,
@@ -124,8 +127,8 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     core.remove_unknown_files()?;
     core.compact_at_opening();
     core.reclaim();
-    core.balance_memory();
-    core.work.start(&core)?;
+    core.shared.balance_memory();
+    core.scheduler.start(&core)?;
     Ok(core)
 }
 
@@ -177,7 +180,7 @@ pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         fs,
         clock,
     });
-    core.balance_memory();
+    core.shared.balance_memory();
     Ok(core)
 }
 
@@ -211,7 +214,7 @@ fn assemble(parts: Parts) -> Arc<Core> {
     let Parts { replayed, catalog, options, limbo, .. } = parts;
     let state = &catalog.state;
     let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
-    let log_floor = AtomicU64::new(state.log_floor);
+    let log_floor = state.log_floor;
     let view = MemView {
         active: Arc::new(following(replayed.last(), parts.floor, &options, &parts.memory)),
         sealed: replayed.into_iter().rev().map(Arc::new).collect(),
@@ -224,37 +227,34 @@ fn assemble(parts: Parts) -> Arc<Core> {
         taps: Taps::default(),
     };
     let core = Arc::new(Core {
-        mem: Published::new(Arc::new(view), &limbo),
-        mem_change: Mutex::default(),
-        visible: AtomicU64::new(last_seq),
-        write: Mutex::new(write),
-        memory: parts.memory,
-        queue: Mutex::default(),
-        log_floor,
-        old_logs: Mutex::default(),
-        limbo,
+        memtables: Memtables::new(view, &limbo),
+        writer: Writer::new(write, last_seq, log_floor),
         catalog: Mutex::new(catalog),
         trees: Mutex::new(parts.trees),
-        next_tree: AtomicU32::new(parts.next_tree),
-        functions: parts.functions,
         snapshots: Snapshots::default(),
-        work: Work::default(),
-        counters: Counters::default(),
-        health: Health::default(),
-        process: Process::default(),
-        is_read_only: parts.is_read_only,
-        stopped: Mutex::default(),
-        unwound: AtomicBool::new(false),
-        next_file: parts.next_file,
         retiring: Mutex::default(),
-        lock: parts.lock,
-        dir: parts.dir,
-        fs: parts.fs,
-        clock: parts.clock,
-        options,
-        tables: parts.tables,
+        scheduler: Scheduler::default(),
+        shared: Shared {
+            dir: parts.dir,
+            fs: parts.fs,
+            clock: parts.clock,
+            options,
+            functions: parts.functions,
+            tables: parts.tables,
+            memory: parts.memory,
+            counters: Counters::default(),
+            health: Health::default(),
+            process: Process::default(),
+            is_read_only: parts.is_read_only,
+            stopped: Mutex::default(),
+            unwound: AtomicBool::new(false),
+            next_file: parts.next_file,
+            next_tree: AtomicU32::new(parts.next_tree),
+            limbo,
+            lock: parts.lock,
+        },
     });
-    core.counters.replayed_records.store(parts.recovery.records, Ordering::Relaxed);
+    core.shared.counters.replayed_records.store(parts.recovery.records, Ordering::Relaxed);
     core
 }
 
@@ -366,7 +366,7 @@ fn read_engine(fs: &Arc<dyn FileSystem>, options: &DatabaseOptions) -> ReadEngin
 }
 
 fn no_database(dir: &Path) -> Error {
-    Error::InvalidArgument(format!("there is no database in {}", dir.display()).into())
+    Error::NotFound(format!("there is no database in {}", dir.display()).into())
 }
 
 /// Takes the lock of a database that is opened for writing. The error names the holder.
@@ -568,33 +568,33 @@ impl Core {
         let mut catalog = self.lock_catalog();
         if catalog.state.log_floor < segment {
             // The manifest may name only files that exist durably.
-            self.sync_dir()?;
+            self.shared.sync_dir()?;
             state.log.note_name_synced();
             let last_seq = Edit::LastSeq { seq: state.next_seq - 1 };
-            catalog.commit(self, vec![Edit::LogFloor { segment, lsn }, last_seq])?;
+            catalog.commit(&self.shared, vec![Edit::LogFloor { segment, lsn }, last_seq])?;
         }
-        self.log_floor.store(segment, Ordering::Release);
-        drop(self.take_old_logs(&mut state));
+        self.writer.log_floor.store(segment, Ordering::Release);
+        drop(self.writer.take_obsolete_logs(&mut state));
         Ok(())
     }
 
     /// Removes files that nothing refers to: leftovers of a crash, and logs that were flushed.
     fn remove_unknown_files(&self) -> Result<()> {
         let mut known: HashSet<PathBuf> = HashSet::new();
-        known.insert(segment_path(&self.dir, self.log_floor.load(Ordering::Acquire)));
+        known.insert(segment_path(&self.shared.dir, self.writer.log_floor.load(Ordering::Acquire)));
         {
             let catalog = self.lock_catalog();
             known.insert(catalog.manifest.path().to_owned());
             for meta in catalog.state.tables() {
-                known.insert(home_path(&self.dir, meta));
-                known.insert(value_path(&self.dir, meta.id));
+                known.insert(home_path(&self.shared.dir, meta));
+                known.insert(value_path(&self.shared.dir, meta.id));
             }
         }
-        for name in retry("list", &self.dir, || self.fs.list(&self.dir))? {
-            let path = self.dir.join(&name);
+        for name in retry("list", &self.shared.dir, || self.shared.fs.list(&self.shared.dir))? {
+            let path = self.shared.dir.join(&name);
             // Files of other kinds are not the database's to remove.
             if file_number(&name).is_some() && !known.contains(&path) {
-                self.remove_file(&path);
+                self.shared.remove_file(&path);
             }
         }
         Ok(())

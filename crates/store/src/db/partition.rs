@@ -12,7 +12,7 @@ use rhumb_sync::{epoch, primitive::Arc};
 use super::{
     core::Core,
     keyspace::{Keyspace, KeyspaceInner},
-    write::WriteState,
+    writer::WriteState,
 };
 use crate::{
     error::{Error, Result},
@@ -47,10 +47,10 @@ impl Core {
         inner: &KeyspaceInner,
         names: &[&[u8]],
     ) -> Result<Vec<Arc<Tree>>> {
-        self.check_writable()?;
+        self.shared.check_writable()?;
         names.iter().try_for_each(|name| Router::check_name(name))?;
         let mut state = self.lock_write();
-        self.check_running()?;
+        self.shared.check_running()?;
         if inner.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped(Arc::clone(&inner.name)));
         }
@@ -62,7 +62,11 @@ impl Core {
         let created: Vec<Creation> = names
             .iter()
             .filter(|name| map.get(name).is_none())
-            .map(|name| Creation { root: root.id, tree: self.new_tree_id(), name: (*name).into() })
+            .map(|name| Creation {
+                root: root.id,
+                tree: self.shared.new_tree_id(),
+                name: (*name).into(),
+            })
             .collect();
         let map = match created.is_empty() {
             true => map,
@@ -87,15 +91,19 @@ impl Core {
         map: &PartitionMap,
         created: &[Creation],
     ) -> Result<Arc<PartitionMap>> {
-        let logged = self.log_records(state, std::iter::once(&encode_creations(created)[..]));
-        self.health.note_write(1, &logged);
+        let logged = self.writer.log_records(
+            &self.shared,
+            state,
+            std::iter::once(&encode_creations(created)[..]),
+        );
+        self.shared.health.note_write(1, &logged);
         logged?;
-        self.mem.get().active.add_created(created);
+        self.memtables.get().active.add_created(created);
         let new: Vec<Arc<Tree>> = created
             .iter()
             .map(|Creation { tree, name, .. }| {
                 let (options, levels) = (Arc::clone(&root.options), Levels::default());
-                Tree::new(*tree, name.clone(), options, levels, 0, &self.limbo)
+                Tree::new(*tree, name.clone(), options, levels, 0, &self.shared.limbo)
             })
             .collect();
         {
@@ -131,7 +139,7 @@ impl Core {
         inner: &Arc<KeyspaceInner>,
         names: &[&[u8]],
     ) -> Result<usize> {
-        self.check_writable()?;
+        self.shared.check_writable()?;
         let before = inner.tree.get().partition_map();
         if names.iter().all(|name| before.get(name).is_none()) {
             return inner.check_live().map(|()| 0);
@@ -162,7 +170,7 @@ impl Core {
         if gone.is_empty() {
             return Ok(0);
         }
-        catalog.commit(self, edits)?;
+        catalog.commit(&self.shared, edits)?;
         state.next_seq += 1;
         self.keep_for_snapshots(inner, &root, at);
         partitions.store(map);

@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let mut reads = ManyReads::new(keys.len());
         let (mut begun, mut count) = (0, FIRST_READS);
-        drive_many(&self.keyspace.core().tables.reads, &mut reads, |reads| {
+        drive_many(&self.keyspace.core().shared.tables.reads, &mut reads, |reads| {
             let some = &keys[begun..keys.len().min(begun + count)];
             self.begin_some(reads, begun, some)?;
             begun += some.len();
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
         for (chunk, some) in keys.chunks(PREPARED_READS).enumerate() {
             self.begin_some(&mut reads, chunk * PREPARED_READS, some)?;
         }
-        drive_many_async(&self.keyspace.core().tables.reads, &mut reads).await?;
+        drive_many_async(&self.keyspace.core().shared.tables.reads, &mut reads).await?;
         let mut values = Vec::with_capacity(keys.len());
         for found in reads.into_found() {
             values.push(load_async(found).await?);

@@ -72,7 +72,7 @@ impl Keyspace {
     ///
     /// [`MemtableKind::SkipList`]: crate::MemtableKind::SkipList
     pub fn sample(&self, mut below: impl FnMut(u64) -> u64) -> Result<Option<(Slice, Slice)>> {
-        self.core().check_process()?;
+        self.core().shared.check_process()?;
         self.draw(&mut below, &mut Steps::default())
     }
 
@@ -151,7 +151,7 @@ impl Sources {
         // Memtables are loaded first: a flush moves entries to tables, so none is missed between
         // them. The sequence number is taken last: what was replaced before that is no longer
         // there.
-        let view = keyspace.core().mem.get();
+        let view = keyspace.core().memtables.get();
         let trees = keyspace.inner.tree.get().with_partitions();
         let with_levels = |tree: Arc<Tree>| {
             let levels = tree.levels.get();
@@ -159,7 +159,7 @@ impl Sources {
         };
         let mut trees: Vec<_> = trees.into_iter().map(with_levels).collect();
         trees.sort_unstable_by_key(|(tree, _)| tree.id);
-        Self { view, trees, seq: keyspace.core().visible_seq() }
+        Self { view, trees, seq: keyspace.core().writer.visible_seq() }
     }
 
     /// The sources, each with the number of places of all sources up to and including it; `None` if

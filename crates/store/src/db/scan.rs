@@ -36,7 +36,7 @@ impl Reader<'_> {
 impl Keyspace {
     /// The way in which the walks of a scan read, if its caller asks for `access`.
     fn access(&self, access: Access) -> Access {
-        if self.core().options.read_ahead { access } else { Access::Blocks }
+        if self.core().shared.options.read_ahead { access } else { Access::Blocks }
     }
 
     fn scan(
@@ -45,8 +45,8 @@ impl Keyspace {
         to: &OwnedBound,
         seq: Option<SeqNo>,
     ) -> Result<(Sources, SeqNo)> {
-        self.core().check_process()?;
-        let view = self.core().mem.get();
+        self.core().shared.check_process()?;
+        let view = self.core().memtables.get();
         let Some((root, map)) = self.held_at(seq)? else {
             return Ok((nothing(), 0));
         };
@@ -96,7 +96,7 @@ impl Keyspace {
     fn scan_one(&self, view: Arc<MemView>, tree: &Tree, seq: Option<SeqNo>) -> (Sources, SeqNo) {
         let (id, levels) = (tree.id, tree.levels.get());
         // Taken last: everything that the structures above have dropped is older than this.
-        let seq = seq.unwrap_or_else(|| self.core().visible_seq());
+        let seq = seq.unwrap_or_else(|| self.core().writer.visible_seq());
         let this = self.clone();
         let sources = Box::new(move |access| {
             let mut sources = SourceSet::default();
@@ -116,7 +116,7 @@ impl Keyspace {
     ) -> Result<(Sources, SeqNo)> {
         let snapshot = Snapshot::at(Arc::clone(&self.handle), seq);
         let seq = snapshot.sequence_number();
-        let view = self.core().mem.get();
+        let view = self.core().memtables.get();
         let held = match self.held_at(Some(seq))? {
             Some((_, map)) => map,
             // The keyspace was dropped, and has nothing to show at this sequence number either.

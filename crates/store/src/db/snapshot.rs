@@ -27,11 +27,11 @@ impl Snapshot {
     /// A snapshot at the sequence number of another that is alive; without one, of now.
     pub(crate) fn at(handle: Arc<Handle>, seq: Option<SeqNo>) -> Self {
         let core = &handle.core;
-        if !core.process.is_here() {
+        if !core.shared.process.is_here() {
             // Every read through it is refused, and the list's lock may be held for good.
             return Self { handle, seq: 0 };
         }
-        let seq = core.snapshots.add(|| seq.unwrap_or_else(|| core.visible_seq()));
+        let seq = core.snapshots.add(|| seq.unwrap_or_else(|| core.writer.visible_seq()));
         Self { handle, seq }
     }
 
@@ -57,7 +57,7 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        if !self.handle.core.process.is_here() {
+        if !self.handle.core.shared.process.is_here() {
             return;
         }
         self.handle.core.snapshots.remove(self.seq);

@@ -5,7 +5,7 @@ use rhumb_sync::primitive::Arc;
 use super::{
     core::Core,
     keyspace::{Keyspace, KeyspaceInner},
-    write::Pending,
+    writer::Pending,
 };
 use crate::{
     error::Result,
@@ -44,14 +44,14 @@ impl Keyspace {
         new: Option<&[u8]>,
     ) -> Result<bool> {
         let key = key.as_ref();
-        self.core().check_writable()?;
+        self.core().shared.check_writable()?;
         let has_expected = || Ok(self.get(key)?.as_deref() == expected);
         loop {
             if !has_expected()? {
                 return Ok(false);
             }
             let tree = self.tree_to_write(key)?;
-            let arena = &self.core().memory.records;
+            let arena = &self.core().shared.memory.records;
             let record = match new {
                 Some(new) => Encoded::of(arena, tree, Kind::Value, key, &[new])?,
                 None => Encoded::of(arena, tree, Kind::Tombstone, key, &[])?,
@@ -103,9 +103,9 @@ impl Core {
         self.commit_queued(&mut state);
         let answer = decide()?;
         if answer == Answer::Swapped {
-            let pending = Arc::new(Pending::new(record, 1, self.options.durability));
+            let pending = Arc::new(Pending::new(record, 1, self.shared.options.durability));
             let result = self.commit_group(&mut state, std::slice::from_ref(&pending));
-            self.health.note_write(1, &result);
+            self.shared.health.note_write(1, &result);
             drop(state);
             self.run_inline();
             result?;

@@ -86,7 +86,7 @@ impl Followed {
     ///
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn snapshot(&self) -> Result<Snapshot> {
-        self.handle.core.check_process()?;
+        self.handle.core.shared.check_process()?;
         let _state = self.handle.core.lock_write();
         Ok(Snapshot::new(Arc::clone(&self.handle)))
     }
@@ -96,7 +96,7 @@ impl Drop for Followed {
     fn drop(&mut self) {
         let core = &self.handle.core;
         // The parent's lock may be held for good in a forked child.
-        if core.process.is_here() {
+        if core.shared.process.is_here() {
             core.lock_write().taps.all.retain(|tap| tap.id != self.id);
         }
     }
@@ -149,7 +149,7 @@ impl Keyspace {
     /// # }
     /// ```
     pub fn follow(&self, tap: std::sync::Arc<dyn Tap>) -> Result<Followed> {
-        self.core().check_writable()?;
+        self.core().shared.check_writable()?;
         let mut state = self.core().lock_write();
         self.inner.check_live()?;
         let id = state.taps.next_id;

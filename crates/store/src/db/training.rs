@@ -23,13 +23,14 @@ impl Core {
     /// Trains one table. Returns false if there was none to train.
     pub(super) fn train_one(&self) -> bool {
         let Some(table) = self.untried_table() else { return false };
-        let begun = self.clock.now();
+        let begun = self.shared.clock.now();
         let is_late = || {
-            self.work.is_shut_down() || self.clock.now().saturating_duration_since(begun) > TIME_MAX
+            self.scheduler.is_shut_down()
+                || self.shared.clock.now().saturating_duration_since(begun) > TIME_MAX
         };
         let counter = match table.train(is_late) {
-            Trained::Published => &self.counters.tables_trained_reading,
-            Trained::Refused | Trained::TimedOut => &self.counters.trainings_refused,
+            Trained::Published => &self.shared.counters.tables_trained_reading,
+            Trained::Refused | Trained::TimedOut => &self.shared.counters.trainings_refused,
             // Too small for a model, or another thread was here.
             Trained::NotWanted => return true,
         };
@@ -85,7 +86,7 @@ mod tests {
         for i in 0..KEYS {
             keyspace.insert(key(i), i.to_be_bytes()).unwrap();
         }
-        db.core().counters.note_writers(writers);
+        db.core().shared.counters.note_writers(writers);
     }
 
     /// Checks every key, and an absent key after each.
@@ -144,7 +145,7 @@ mod tests {
 
     /// The memory that the tables' counter reports.
     fn pinned(db: &Database) -> u64 {
-        db.core().tables.counters.pinned_bytes.load(Ordering::Relaxed)
+        db.core().shared.tables.counters.pinned_bytes.load(Ordering::Relaxed)
     }
 
     #[test]
@@ -193,7 +194,7 @@ mod tests {
             batch.insert(&keyspace, key, "1");
         }
         batch.commit().unwrap();
-        db.core().counters.note_writers(16);
+        db.core().shared.counters.note_writers(16);
         db.flush().unwrap();
         keyspace.insert("a", "1").unwrap();
         keyspace.insert("b", "1").unwrap();

@@ -1,28 +1,28 @@
 //! The write path: group commit into the log, then into the memtable.
 //!
 //! A writer queues its batch and takes the write lock. The thread that gets the lock first commits
-//! everything that is queued as one log record with at most one sync. The others find their batch
-//! done when they get the lock. A group's operations become visible together, once all are in the
-//! memtable.
+//! everything that is queued as one group with at most one sync ([`Core::commit_group`] is the list
+//! of its steps). The others find their batch done when they get the lock.
 
 use std::{
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
-use rhumb_sync::{
-    primitive::{Arc, Mutex},
-    record::{Record, Records},
-};
+use rhumb_sync::{primitive::Arc, record::Record};
 
-use super::{core::Core, tap::Taps};
+use super::{
+    core::Core,
+    shared::Shared,
+    writer::{Pending, WriteState},
+};
 use crate::{
     error::{Error, Result},
     log::{
-        LogWriter, SegmentSync,
+        SegmentSync,
         batch::{Batch, Encoded},
     },
-    memtable::{LogFloor, MemView, Memtable},
+    memtable::{MemView, Memtable},
     options::{PersistMode, SEALED_MAX},
     types::{SEQ_END, SeqNo},
 };
@@ -32,38 +32,6 @@ const GROUP_BYTES_MAX: usize = 1 << 20;
 
 /// Writers are slowed in steps of this length, so that the clock's granularity does not matter.
 const DELAY_STEP: Duration = Duration::from_micros(500);
-
-/// The state that the write lock protects.
-pub(crate) struct WriteState {
-    /// Takes the records.
-    pub(crate) log: LogWriter,
-    /// Writers of older segments that memtables still need, oldest first: a sync includes them.
-    pub(crate) sealed_logs: Vec<LogWriter>,
-    /// The sequence number of the next operation.
-    pub(crate) next_seq: SeqNo,
-    /// The allocator of the memtables' records.
-    pub(crate) records: Records,
-    /// The taps that follow the writes.
-    pub(crate) taps: Taps,
-}
-
-/// A batch on its way through the queue.
-pub(crate) struct Pending {
-    /// Taken by the commit.
-    record: Mutex<Option<Encoded>>,
-    bytes: usize,
-    operations: u32,
-    durability: PersistMode,
-    result: Mutex<Option<Result<()>>>,
-}
-
-impl Pending {
-    pub(super) fn new(record: Encoded, operations: u32, durability: PersistMode) -> Self {
-        let bytes = record.bytes().len();
-        let (record, result) = (Mutex::new(Some(record)), Mutex::new(None));
-        Self { record, bytes, operations, durability, result }
-    }
-}
 
 impl Core {
     /// Commits an encoded batch: all of it or nothing.
@@ -92,13 +60,13 @@ impl Core {
         durability: PersistMode,
     ) -> Arc<Pending> {
         let bytes = record.bytes().len();
-        let refused = self.check_writable().err();
+        let refused = self.shared.check_writable().err();
         let is_queued = refused.is_none();
         let pending = Arc::new(Pending::new(record, operations, durability));
         *pending.result.lock() = refused.map(Err);
         if is_queued {
             self.delay_writer(bytes);
-            self.queue.lock().push(Arc::clone(&pending));
+            self.writer.queue.lock().push(Arc::clone(&pending));
         }
         pending
     }
@@ -110,7 +78,7 @@ impl Core {
             return result;
         }
         // The parent commits what was queued before a fork.
-        self.check_process()?;
+        self.shared.check_process()?;
         let mut state = self.lock_write();
         if pending.result.lock().is_none() {
             self.commit_queued(&mut state);
@@ -122,14 +90,14 @@ impl Core {
         let result = pending.result.lock().clone();
         result.unwrap_or_else(|| {
             let lost = Error::Internal("a batch is neither queued nor done".into());
-            self.stop(&lost);
+            self.shared.stop(&lost);
             Err(lost)
         })
     }
 
     /// Commits all batches queued so far; their owners take the results.
     pub(crate) fn commit_submitted(&self) {
-        if self.process.is_here() {
+        if self.shared.process.is_here() {
             self.commit_queued(&mut self.lock_write());
             self.run_inline();
         }
@@ -137,8 +105,9 @@ impl Core {
 
     /// Commits everything queued, in groups.
     pub(super) fn commit_queued(&self, state: &mut WriteState) {
-        let taken = Taken { core: self, queued: std::mem::take(&mut *self.queue.lock()) };
-        self.counters.note_writers(taken.queued.len());
+        let taken =
+            Taken { shared: &self.shared, queued: std::mem::take(&mut *self.writer.queue.lock()) };
+        self.shared.counters.note_writers(taken.queued.len());
         let mut rest = &taken.queued[..];
         while !rest.is_empty() {
             let mut bytes = 0;
@@ -152,7 +121,7 @@ impl Core {
                 .count();
             let (group, others) = rest.split_at(len);
             let result = self.commit_group(state, group);
-            self.health.note_write(group.len(), &result);
+            self.shared.health.note_write(group.len(), &result);
             for pending in group {
                 *pending.result.lock() = Some(result.clone());
             }
@@ -160,31 +129,53 @@ impl Core {
         }
     }
 
+    /// Commits a group of batches: all of them or none.
+    ///
+    /// Readers of single keys find an operation from step 5 on, in the order of the operations.
+    /// Snapshots and ranges see the whole group from step 6 on, or nothing of it. If step 4 fails,
+    /// the batches may come back when the database is reopened, and no write is taken until then.
     pub(super) fn commit_group(
         &self,
         state: &mut WriteState,
-        group: &[Arc<Pending>],
+        batches: &[Arc<Pending>],
     ) -> Result<()> {
-        self.check_running()?;
+        self.shared.check_running()?;
+        // 1. Room: the active memtable takes the group, or the next one does.
         self.make_room(state)?;
-        let first_seq = state.next_seq;
-        let operations: u64 = group.iter().map(|pending| u64::from(pending.operations)).sum();
-        if operations > SEQ_END.saturating_sub(first_seq) {
-            return Err(Error::InvalidArgument("all numbers of writes are used up".into()));
+        // 2. Numbers: each operation gets its sequence number.
+        let group = Group::number(batches, state.next_seq)?;
+        // 3. Log: from here on a kill of the process loses nothing.
+        self.log_group(state, &group)?;
+        // 4. Sync, if a batch of the group requires it. From here on the group is *durable*.
+        if group.durability != PersistMode::Buffer {
+            self.writer.sync_logs(&self.shared, state, group.durability)?;
         }
-        let records = number_records(group, first_seq)?;
-        state.taps.prepare(records.iter().map(Encoded::bytes));
-        self.log_records(state, records.iter().map(Encoded::bytes))?;
-        let seq = first_seq + operations;
-        // The sequence numbers are used up even if the sync fails: the record may be replayed.
-        state.next_seq = seq;
-        let durability = group.iter().map(|p| p.durability).max().unwrap_or_default();
-        if durability != PersistMode::Buffer {
-            self.sync_logs(state, durability)?;
-        }
-        let memtable = Arc::clone(&self.mem.get().active);
-        let mut next = first_seq;
-        for (mut encoded, pending) in records.into_iter().zip(group) {
+        // 5. Memtable.
+        let (first_seq, end_seq) = (group.first_seq, group.end_seq);
+        self.insert_group(state, group)?;
+        // 6. Publication. From here on the group is *visible*.
+        self.writer.visible.store(end_seq - 1, Ordering::Release);
+        state.taps.publish(end_seq - 1);
+        self.shared.counters.written_entries.fetch_add(end_seq - first_seq, Ordering::Relaxed);
+        // 7. The caller gives each batch its result. From then on the group is *acknowledged*.
+        Ok(())
+    }
+
+    /// Hands the records of a group to the log with one call of the operating system. Their numbers
+    /// are then used up, even if the sync fails: the records may be replayed.
+    fn log_group(&self, state: &mut WriteState, group: &Group<'_>) -> Result<()> {
+        state.taps.prepare(group.records.iter().map(Encoded::bytes));
+        let records = group.records.iter().map(Encoded::bytes);
+        self.writer.log_records(&self.shared, state, records)?;
+        state.next_seq = group.end_seq;
+        Ok(())
+    }
+
+    /// Inserts the operations of a group into the active memtable.
+    fn insert_group(&self, state: &mut WriteState, group: Group<'_>) -> Result<()> {
+        let memtable = Arc::clone(&self.memtables.get().active);
+        let mut next = group.first_seq;
+        for (mut encoded, pending) in group.records.into_iter().zip(group.batches) {
             let record = encoded.keep_in(&mut state.records);
             // Taps come before the memtable, which gets read at once. A tap that shows its copy to
             // other readers refuses to from here on, so that no reader finds the old value after
@@ -194,117 +185,40 @@ impl Core {
             // The thread that allocated the bytes frees them.
             *pending.record.lock() = Some(encoded);
         }
-        if next != seq {
-            let cause = Error::Internal("a group of writes has lost operations".into());
-            self.stop(&cause);
-            return Err(cause);
+        if next == group.end_seq {
+            return Ok(());
         }
-        self.counters.written_entries.fetch_add(seq - first_seq, Ordering::Relaxed);
-        self.visible.store(seq - 1, Ordering::Release);
-        state.taps.publish(seq - 1);
-        Ok(())
-    }
-
-    /// Hands the records to the log with one call of the operating system.
-    pub(super) fn log_records<'r>(
-        &self,
-        state: &mut WriteState,
-        mut records: impl Iterator<Item = &'r [u8]>,
-    ) -> Result<()> {
-        if state.log.is_closed() {
-            // A failed write could not be cut off; the next segment's header voids it.
-            self.new_segment(state)?;
-        }
-        records.try_for_each(|record| state.log.stage(&[record]).map(drop))?;
-        state.log.commit()
-    }
-
-    /// Begins a new log segment after the present one. Returns its beginning.
-    fn new_segment(&self, state: &mut WriteState) -> Result<LogFloor> {
-        self.check_files(state)?;
-        let id = self.new_file_id();
-        let next = state.log.rotate(id)?;
-        state.sealed_logs.push(std::mem::replace(&mut state.log, next));
-        self.give_up_logs(state);
-        let lsn = state.log.header().base;
-        Ok(LogFloor { segment: id, lsn })
-    }
-
-    /// Hands segments that no memtable needs any more to the next [`Core::reclaim`], which removes
-    /// them.
-    pub(crate) fn give_up_logs(&self, state: &mut WriteState) {
-        let old = self.take_old_logs(state);
-        self.old_logs.lock().extend(old);
-    }
-
-    /// Takes out the writers of segments that no memtable needs any more.
-    pub(crate) fn take_old_logs(&self, state: &mut WriteState) -> Vec<LogWriter> {
-        let floor = self.log_floor.load(Ordering::Acquire);
-        let (old, kept) = std::mem::take(&mut state.sealed_logs)
-            .into_iter()
-            .partition(|log| log.header().id < floor);
-        state.sealed_logs = kept;
-        // The manifest durably says that nothing before the floor is needed.
-        let first = state.sealed_logs.first_mut().unwrap_or(&mut state.log);
-        if first.header().id == floor {
-            first.note_durable(first.header().base);
-        }
-        old
-    }
-
-    /// Forces everything logged so far to the disk.
-    pub(crate) fn sync_logs(&self, state: &mut WriteState, mode: PersistMode) -> Result<()> {
-        let all = mode == PersistMode::SyncAll;
-        let mut durable = 0;
-        self.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
-        for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
-            log.note_durable(durable);
-            match log.sync(all) {
-                Ok(lsn) => durable = lsn,
-                Err(cause) => {
-                    self.health.note_failed_sync();
-                    // The contents of the disk are now unknown: nothing may be acknowledged after
-                    // this.
-                    self.stop(&cause);
-                    return Err(cause);
-                }
-            }
-        }
-        self.check_files(state)
-    }
-
-    /// Stops writes if the lock or a segment of the log is no longer found under its name. Appended
-    /// records would be acknowledged and never seen again, or another process may write here, too.
-    fn check_files(&self, state: &WriteState) -> Result<()> {
-        let mut logs = state.sealed_logs.iter().chain(std::iter::once(&state.log));
-        let outcome = self.check_lock().and_then(|()| logs.try_for_each(LogWriter::check_name));
-        outcome.inspect_err(|cause| self.stop(cause))
+        let cause = Error::Internal("a group of writes has lost operations".into());
+        self.shared.stop(&cause);
+        Err(cause)
     }
 
     /// Makes everything written so far survive the failures that `mode` names. Writers go on during
     /// the sync.
     pub(crate) fn persist(&self, mode: PersistMode) -> Result<()> {
-        self.check_writable()?;
+        self.shared.check_writable()?;
         let mut state = self.lock_write();
-        self.check_running()?;
+        self.shared.check_running()?;
         if mode == PersistMode::Buffer {
             return Ok(());
         }
-        self.give_up_logs(&mut state);
+        self.writer.release_logs(&mut state);
         let all = mode == PersistMode::SyncAll;
         let logs = state.sealed_logs.iter().chain(std::iter::once(&state.log));
         let syncs: Option<Vec<SegmentSync>> =
             logs.map(|log| log.begin_sync(all)).collect::<Result<_>>()?;
-        let Some(syncs) = syncs else { return self.sync_logs(&mut state, mode) };
+        let Some(syncs) = syncs else {
+            return self.writer.sync_logs(&self.shared, &mut state, mode);
+        };
         drop(state);
-        self.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
         let mut outcomes = Vec::with_capacity(syncs.len());
         for sync in syncs {
             let outcome = sync.run();
             if let Err(cause) = &outcome {
-                self.health.note_failed_sync();
+                self.shared.health.note_failed_sync();
                 // As in `sync_logs`, and before the write lock is taken again.
-                self.stop(cause);
+                self.shared.stop(cause);
             }
             let failed = outcome.is_err();
             outcomes.push((sync, outcome));
@@ -312,33 +226,12 @@ impl Core {
                 break;
             }
         }
-        self.note_syncs(&mut self.lock_write(), &outcomes)
-    }
-
-    /// Records the results of syncs that were done without the lock. A segment that has gone
-    /// meanwhile is not needed.
-    fn note_syncs(
-        &self,
-        state: &mut WriteState,
-        outcomes: &[(SegmentSync, Result<()>)],
-    ) -> Result<()> {
-        let mut durable = 0;
-        for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
-            log.note_durable(durable);
-            let Some((sync, outcome)) = outcomes.iter().find(|(s, _)| s.id == log.header().id)
-            else {
-                // This segment was begun meanwhile: the next sync covers it.
-                break;
-            };
-            durable = log.end_sync(sync, outcome.clone())?;
-        }
-        outcomes.iter().try_for_each(|(_, outcome)| outcome.clone())?;
-        self.check_files(state)
+        self.writer.record_syncs(&self.shared, &mut self.lock_write(), &outcomes)
     }
 
     /// Makes sure that the active memtable takes another group.
     fn make_room(&self, state: &mut WriteState) -> Result<()> {
-        if (self.mem.get().active.bytes() as u64) < self.options.memtable_bytes {
+        if (self.memtables.get().active.bytes() as u64) < self.shared.options.memtable_bytes {
             return Ok(());
         }
         self.wait_for_sealed(SEALED_MAX - 1)?;
@@ -347,42 +240,42 @@ impl Core {
 
     /// Waits until at most `most` memtables wait for their flush.
     pub(crate) fn wait_for_sealed(&self, most: usize) -> Result<()> {
-        if self.mem.get().sealed.len() <= most {
+        if self.memtables.get().sealed.len() <= most {
             return Ok(());
         }
         let began = Instant::now();
-        let result = self.work.wait_until(self, || self.mem.get().sealed.len() <= most);
-        self.counters.note_stall(began.elapsed());
+        let result = self.scheduler.wait_until(self, || self.memtables.get().sealed.len() <= most);
+        self.shared.counters.note_stall(began.elapsed());
         result
     }
 
     /// Seals the active memtable and begins a new one with a new log segment.
     pub(crate) fn seal(&self, state: &mut WriteState) -> Result<()> {
-        let floor = self.new_segment(state)?;
-        let before = Arc::clone(&self.mem.get().active);
+        let floor = self.writer.rotate_log(&self.shared, state)?;
+        let before = Arc::clone(&self.memtables.get().active);
         // Usually the most memory is mapped when a memtable is full.
-        self.note_mapped();
-        let active = Arc::new(before.successor(Some(floor), self.options.memtable_bytes));
-        self.change_mem(|view| MemView {
+        self.shared.note_mapped();
+        let active = Arc::new(before.successor(Some(floor), self.shared.options.memtable_bytes));
+        self.memtables.change(|view| MemView {
             active,
             sealed: std::iter::once(&view.active).chain(&view.sealed).cloned().collect(),
         });
         // The pool also gives the cache less room: evicting takes longer than a writer should wait.
-        self.work.wake();
+        self.scheduler.wake();
         Ok(())
     }
 
     /// Slows a writer down while compactions lag, in proportion to what it writes.
     pub(super) fn delay_writer(&self, bytes: usize) {
-        let ns_per_kib = self.work.delay_ns_per_kib(self.memory_pressure());
+        let ns_per_kib = self.scheduler.delay_ns_per_kib(self.memory_pressure());
         if ns_per_kib == 0 {
             return;
         }
         let delay = Duration::from_nanos(ns_per_kib.saturating_mul(bytes as u64) / 1024);
-        if let Some(due) = self.work.owe_delay(delay, DELAY_STEP) {
+        if let Some(due) = self.scheduler.owe_delay(delay, DELAY_STEP) {
             let began = Instant::now();
-            self.clock.sleep(due);
-            self.counters.note_delay(began.elapsed());
+            self.shared.clock.sleep(due);
+            self.shared.counters.note_delay(began.elapsed());
         }
     }
 
@@ -390,17 +283,54 @@ impl Core {
     /// when all are full.
     fn memory_pressure(&self) -> f64 {
         let guard = rhumb_sync::epoch::pin();
-        let view = self.mem.load(&guard);
+        let view = self.memtables.load(&guard);
         if view.sealed.len() < SEALED_MAX {
             return 0.0;
         }
-        (view.active.bytes() as f64 / self.options.memtable_bytes as f64).min(1.0)
+        (view.active.bytes() as f64 / self.shared.options.memtable_bytes as f64).min(1.0)
+    }
+}
+
+/// Batches that are committed together, with the sequence numbers of their operations.
+struct Group<'g> {
+    batches: &'g [Arc<Pending>],
+    /// The record of each batch.
+    records: Vec<Encoded>,
+    first_seq: SeqNo,
+    /// The sequence number after the last operation.
+    end_seq: SeqNo,
+    /// The strongest durability that a batch of the group requires.
+    durability: PersistMode,
+}
+
+impl<'g> Group<'g> {
+    /// Takes the records of the batches, and numbers their operations from `first_seq` on.
+    ///
+    /// # Errors
+    ///
+    /// If the numbers are used up; then no record is taken.
+    fn number(batches: &'g [Arc<Pending>], first_seq: SeqNo) -> Result<Self> {
+        let operations: u64 = batches.iter().map(|batch| u64::from(batch.operations)).sum();
+        if operations > SEQ_END.saturating_sub(first_seq) {
+            return Err(Error::Exhausted("all sequence numbers of writes are used up".into()));
+        }
+        let mut seq = first_seq;
+        let mut number = |batch: &Arc<Pending>| {
+            let taken = || Error::Internal("the record of a batch is not the commit's own".into());
+            let mut record = batch.record.lock().take().ok_or_else(taken)?;
+            record.set_first_seq(seq)?;
+            seq += SeqNo::from(batch.operations);
+            Ok(record)
+        };
+        let records = batches.iter().map(&mut number).collect::<Result<_>>()?;
+        let durability = batches.iter().map(|batch| batch.durability).max().unwrap_or_default();
+        Ok(Self { batches, records, first_seq, end_seq: first_seq + operations, durability })
     }
 }
 
 /// The batches that were taken out of the queue to be committed.
 struct Taken<'c> {
-    core: &'c Core,
+    shared: &'c Shared,
     queued: Vec<Arc<Pending>>,
 }
 
@@ -411,22 +341,10 @@ impl Drop for Taken<'_> {
         for pending in &self.queued {
             let mut result = pending.result.lock();
             if result.is_none() {
-                *result = Some(Err(Error::WritesStopped(Arc::new(self.core.stop_after_panic()))));
+                *result = Some(Err(Error::WritesStopped(Arc::new(self.shared.stop_after_panic()))));
             }
         }
     }
-}
-
-/// Takes the records of a group, and numbers them from `seq` on.
-fn number_records(group: &[Arc<Pending>], mut seq: SeqNo) -> Result<Vec<Encoded>> {
-    let number = |pending: &Arc<Pending>| {
-        let taken = || Error::Internal("the record of a batch is not the commit's own".into());
-        let mut record = pending.record.lock().take().ok_or_else(taken)?;
-        record.set_first_seq(seq)?;
-        seq += SeqNo::from(pending.operations);
-        Ok(record)
-    };
-    group.iter().map(number).collect()
 }
 
 /// Inserts all operations of a record that was built here or checked before, numbered from `seq`.
@@ -452,9 +370,11 @@ mod tests {
         let db = Database::builder(dir.path()).open().unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
         let (core, tree) = (db.core(), keyspace.tree_to_write(b"a").unwrap());
-        let record = Encoded::of(&core.memory.records, tree, Kind::Value, b"a", &[b"1"]).unwrap();
+        let record =
+            Encoded::of(&core.shared.memory.records, tree, Kind::Value, b"a", &[b"1"]).unwrap();
         let pending = core.submit(record, 1, PersistMode::Buffer);
-        let taken = Taken { core, queued: std::mem::take(&mut *core.queue.lock()) };
+        let taken =
+            Taken { shared: &core.shared, queued: std::mem::take(&mut *core.writer.queue.lock()) };
         let result = core.commit_group(&mut core.lock_write(), &taken.queued);
         *pending.result.lock() = Some(result);
         // The owner does not wait for the thread that has committed its batch.

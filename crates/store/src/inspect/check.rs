@@ -55,7 +55,7 @@ pub(super) fn check(
     let fs = &hold_existing(fs, dir)?;
     let paths = list(&**fs, dir)?;
     let no_database =
-        || Error::InvalidArgument(format!("there is no database in {}", dir.display()).into());
+        || Error::NotFound(format!("there is no database in {}", dir.display()).into());
     if !paths.iter().any(|path| is_of_database(path)) {
         return Err(no_database());
     }

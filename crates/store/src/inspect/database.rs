@@ -30,7 +30,7 @@ pub(super) fn report(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<DatabaseRep
     let fs = &hold_existing(fs, dir)?;
     let Some(recovered) = Manifest::recover(&**fs, dir)? else {
         let what = format!("there is no database in {}", dir.display());
-        return Err(Error::InvalidArgument(what.into()));
+        return Err(Error::NotFound(what.into()));
     };
     let manifest = manifest_path(dir, recovered.id);
     let state = &recovered.state;

@@ -81,7 +81,7 @@ impl Inspector {
     /// # Errors
     ///
     /// [`Error::Corrupt`](crate::Error::Corrupt) if the manifest is damaged,
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no database,
+    /// [`Error::NotFound`](crate::Error::NotFound) if there is no database,
     /// [`Error::Io`](crate::Error::Io).
     pub fn database(&self, dir: impl AsRef<Path>) -> Result<DatabaseReport> {
         database::report(&self.fs, dir.as_ref())
@@ -141,8 +141,8 @@ impl Inspector {
     /// # Errors
     ///
     /// [`Error::Locked`](crate::Error::Locked) if the database is open for writing,
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is none. Damage, and
-    /// files that cannot be read, are part of the report.
+    /// [`Error::NotFound`](crate::Error::NotFound) if there is none. Damage, and files that cannot
+    /// be read, are part of the report.
     pub fn check(&self, dir: impl AsRef<Path>, on_progress: OnProgress<'_>) -> Result<CheckReport> {
         check::check(&self.fs, dir.as_ref(), on_progress)
     }

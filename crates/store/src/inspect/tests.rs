@@ -292,10 +292,11 @@ fn a_missing_table_is_a_problem_that_names_it() {
 #[test]
 fn what_is_no_database_is_said_to_be_none() {
     let scratch = tempfile::tempdir().unwrap();
-    let is_refused = |error: crate::Error| matches!(error, crate::Error::InvalidArgument(_));
-    assert!(is_refused(Inspector::new().check(scratch.path(), &mut no_progress).unwrap_err()));
-    assert!(is_refused(Inspector::new().database(scratch.path()).unwrap_err()));
-    assert!(is_refused(Inspector::new().table(scratch.path().join("a.txt")).unwrap_err()));
+    let is_none = |error: crate::Error| matches!(error, crate::Error::NotFound(_));
+    assert!(is_none(Inspector::new().check(scratch.path(), &mut no_progress).unwrap_err()));
+    assert!(is_none(Inspector::new().database(scratch.path()).unwrap_err()));
+    let no_table = Inspector::new().table(scratch.path().join("a.txt")).unwrap_err();
+    assert!(matches!(no_table, crate::Error::InvalidArgument(_)));
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is made");
 }
 

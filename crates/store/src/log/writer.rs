@@ -160,7 +160,7 @@ impl LogWriter {
         self.discard();
         if !matches!(self.state, State::Closed(_)) {
             let what = format!("{}: the log goes on in another segment", self.path.display());
-            self.state = State::Closed(Error::InvalidArgument(what.into()));
+            self.state = State::Closed(Error::Internal(what.into()));
         }
         let header = SegmentHeader {
             id,
@@ -440,7 +440,7 @@ impl LogWriter {
     fn discard(&mut self) {
         if self.staged_end != self.end {
             let what = format!("{}: staged records were dropped", self.path.display());
-            self.cut(Error::InvalidArgument(what.into()));
+            self.cut(Error::Internal(what.into()));
         }
     }
 

@@ -150,7 +150,7 @@ impl PageWriter {
             self.close_page()?;
         }
         u32::try_from(self.len() / PAGE_BYTES as u64)
-            .map_err(|_| Error::InvalidArgument("a table is at most 16 TiB".into()))
+            .map_err(|_| Error::Exhausted("a table is at most 16 TiB".into()))
     }
 
     /// Appends bytes after the data area.

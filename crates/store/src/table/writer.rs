@@ -141,8 +141,9 @@ impl TableWriter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if the entry is out of order or over a limit; [`Error::Io`]. The
-    /// table is of no use afterwards.
+    /// [`Error::InvalidArgument`] if the entry is over a limit; [`Error::Internal`] if it is out of
+    /// order; [`Error::Exhausted`] if the table is full; [`Error::Io`]. The table is of no use
+    /// afterwards.
     pub(crate) fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
         if value.len() > VALUE_BYTES_MAX || (kind == Kind::Tombstone && !value.is_empty()) {
             return Err(Error::InvalidArgument(
@@ -150,7 +151,7 @@ impl TableWriter {
             ));
         }
         if kind == Kind::LargeValue {
-            return Err(Error::InvalidArgument("large values come from their table".into()));
+            return Err(Error::Internal("large values come from their table".into()));
         }
         if value.len() > self.options.large_value_bytes as usize {
             self.check(key, seq)?;
@@ -242,7 +243,7 @@ impl TableWriter {
         let mut cuts = std::mem::take(&mut self.cuts);
         if self.meta.entries == 0 {
             let Some(first) = self.ranges.keys().first() else {
-                return Err(Error::InvalidArgument("a table has at least one entry".into()));
+                return Err(Error::Internal("a table has at least one entry".into()));
             };
             // An index needs a key: the block of this one stays empty.
             self.index.push(first, 1, &mut cuts);
@@ -253,7 +254,7 @@ impl TableWriter {
         }
         self.write_blocks(&cuts)?;
         if self.written < self.waiting.len() {
-            return Err(Error::InvalidArgument("the index left entries without a block".into()));
+            return Err(Error::Internal("the index left entries without a block".into()));
         }
         if let Some(values) = &mut self.values {
             self.meta.value_file_bytes = values.finish()?;
@@ -294,7 +295,7 @@ impl TableWriter {
         }
         let last = (&self.last_key, self.last_seq);
         if self.meta.entries > 0 && compare_entries(last.0, last.1, key, seq).is_ge() {
-            return Err(Error::InvalidArgument("entries are added in ascending order".into()));
+            return Err(Error::Internal("entries are added in ascending order".into()));
         }
         Ok(())
     }
@@ -359,9 +360,7 @@ impl TableWriter {
         for count in cuts {
             for _ in 0..*count {
                 let Some(entry) = self.waiting.get(self.written) else {
-                    return Err(Error::InvalidArgument(
-                        "the index cut more than it was given".into(),
-                    ));
+                    return Err(Error::Internal("the index cut more than it was given".into()));
                 };
                 self.written += 1;
                 let (key, rest) = self.arena[entry.start..].split_at(entry.key_len);
@@ -377,7 +376,7 @@ impl TableWriter {
     }
 
     fn write_block(&mut self) -> Result<()> {
-        let too_large = || Error::InvalidArgument("the versions of one key exceed 4 GiB".into());
+        let too_large = || Error::Exhausted("the versions of one key exceed 4 GiB".into());
         if u32::try_from(self.block.encoded_bytes()).is_err() {
             return Err(too_large());
         }
@@ -394,7 +393,7 @@ impl TableWriter {
         self.block_count = self
             .block_count
             .checked_add(1)
-            .ok_or(Error::InvalidArgument("a table has fewer than 2^32 blocks".into()))?;
+            .ok_or(Error::Exhausted("a table has fewer than 2^32 blocks".into()))?;
         Ok(())
     }
 

@@ -88,7 +88,7 @@ impl Manifest {
     ) -> Result<Self> {
         let path = manifest_path(dir, id);
         if read_current(fs, dir)?.is_some_and(|current| current.id == id) {
-            return Err(Error::InvalidArgument(
+            return Err(Error::Internal(
                 format!("{} is the manifest already", path.display()).into(),
             ));
         }

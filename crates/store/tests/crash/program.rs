@@ -187,7 +187,7 @@ impl Program {
         let changes = self.fs.counts().changes;
         let db = match self.builder(self.path()).open_read_only() {
             Ok(db) => db,
-            Err(Error::InvalidArgument(_)) => return Ok(None),
+            Err(Error::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
         let mut model = Model::default();

@@ -89,7 +89,7 @@ fn open_both<L: PartialEq>(
     let there = contents(&keyspace)?;
     match read {
         Ok(read) => assert_eq!(read?, there, "for reading alone, and for writing"),
-        Err(Error::InvalidArgument(_)) if there.is_empty() => {}
+        Err(Error::NotFound(_)) if there.is_empty() => {}
         Err(error) => panic!("it can be written and not read: {error}"),
     }
     Ok((db, keyspace))

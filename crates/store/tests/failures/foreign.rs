@@ -1,10 +1,6 @@
 //! A handle of one database is refused by every call of another.
 
-use std::{
-    pin::pin,
-    sync::Arc,
-    task::{Context, Poll, Waker},
-};
+use std::sync::Arc;
 
 use rhumb::{Database, Error, Keyspace, KeyspaceOptions, Partitioning, Result, io::sim::SimFs};
 
@@ -24,14 +20,6 @@ fn assert_refused<T>(result: Result<T>) {
         Ok(_) => panic!("a snapshot of one database reads another's keyspace"),
         Err(Error::InvalidArgument(what)) => assert!(what.contains("another database"), "{what}"),
         Err(error) => panic!("{error}"),
-    }
-}
-
-/// The result of a future that is ready at the first poll.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("it waits"),
     }
 }
 

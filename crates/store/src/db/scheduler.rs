@@ -24,9 +24,9 @@ const DELAY_NS_PER_KIB_MAX: f64 = 1_000_000.0;
 /// The delay of a writer when pressure begins, in nanoseconds per KiB: about 500 MiB/s.
 const DELAY_NS_PER_KIB_MIN: f64 = 2_000.0;
 
-/// The pool's state.
+/// The state of the pool.
 #[derive(Default)]
-pub(crate) struct Work {
+pub(crate) struct Scheduler {
     /// Counts the calls for work, so that none is missed between looking for work and waiting.
     calls: Mutex<u64>,
     wanted: Condvar,
@@ -52,7 +52,7 @@ pub(crate) struct Work {
     pub(crate) weighed_deletes: AtomicU64,
 }
 
-impl Work {
+impl Scheduler {
     /// Wakes the pool.
     pub(crate) fn wake(&self) {
         *self.calls.lock() += 1;
@@ -84,7 +84,7 @@ impl Work {
 
     /// Waits until `ready`, or until flushes fail.
     pub(crate) fn wait_until(&self, core: &Core, ready: impl Fn() -> bool) -> Result<()> {
-        if core.options.background_threads == 0 {
+        if core.shared.options.background_threads == 0 {
             let _one = self.flushing.lock();
             while !ready() && core.flush_oldest()? {}
             return Ok(());
@@ -95,10 +95,10 @@ impl Work {
                 return Err(failure.clone());
             }
             if self.is_shut_down() {
-                return Err(Error::InvalidArgument("the database is being closed".into()));
+                return Err(Error::Closed("the database is being closed".into()));
             }
-            if core.unwound.load(Ordering::Acquire) {
-                core.check_running()?;
+            if core.shared.unwound.load(Ordering::Acquire) {
+                core.shared.check_running()?;
             }
             self.wanted.notify_all();
             self.done.wait_for(&mut calls, RETRY_AFTER);
@@ -136,12 +136,12 @@ impl Work {
     /// Starts the pool.
     pub(crate) fn start(&self, core: &Arc<Core>) -> Result<()> {
         let mut threads = self.threads.lock();
-        for number in 0..core.options.background_threads {
+        for number in 0..core.shared.options.background_threads {
             let weak = Arc::downgrade(core);
             let thread = std::thread::Builder::new()
                 .name(format!("rhumb-{number}"))
                 .spawn(move || run(&weak))
-                .map_err(|e| Error::io("start a thread for", &core.dir, e))?;
+                .map_err(|e| Error::io("start a thread for", &core.shared.dir, e))?;
             threads.push(thread);
         }
         Ok(())
@@ -178,12 +178,12 @@ fn run(weak: &Weak<Core>) {
     let mut quiet_since = None;
     loop {
         let Some(core) = weak.upgrade() else { return };
-        if core.work.is_shut_down() {
+        if core.scheduler.is_shut_down() {
             return;
         }
-        let seen = *core.work.calls.lock();
-        let was_busy = core.guarded(&core.work.upkeep_failure, || {
-            core.balance_memory();
+        let seen = *core.scheduler.calls.lock();
+        let was_busy = core.guarded(&core.scheduler.upkeep_failure, || {
+            core.shared.balance_memory();
             let was_busy = core.run_job();
             core.reclaim();
             was_busy
@@ -192,16 +192,16 @@ fn run(weak: &Weak<Core>) {
             quiet_since = None;
             continue;
         }
-        let visible = core.visible_seq();
+        let visible = core.writer.visible_seq();
         let is_idle = quiet_since.is_some_and(|before| visible - before <= IDLE_ENTRIES_MAX);
         let improve = || core.train_one() || core.seal_deletes();
-        if is_idle && core.guarded(&core.work.upkeep_failure, improve) {
+        if is_idle && core.guarded(&core.scheduler.upkeep_failure, improve) {
             continue;
         }
         quiet_since = None;
-        let mut calls = core.work.calls.lock();
-        if *calls == seen && !core.work.is_shut_down() {
-            let waited = core.work.wanted.wait_for(&mut calls, RETRY_AFTER);
+        let mut calls = core.scheduler.calls.lock();
+        if *calls == seen && !core.scheduler.is_shut_down() {
+            let waited = core.scheduler.wanted.wait_for(&mut calls, RETRY_AFTER);
             quiet_since = waited.timed_out().then_some(visible);
         }
     }
@@ -211,24 +211,24 @@ impl Core {
     /// Does one piece of background work. Returns true if there was any.
     fn run_job(&self) -> bool {
         // The manifest could not record what would be written.
-        if self.unwound.load(Ordering::Acquire) {
+        if self.shared.unwound.load(Ordering::Acquire) {
             return false;
         }
         self.run_flush() || self.run_compaction()
     }
 
     fn run_flush(&self) -> bool {
-        self.guarded(&self.work.flush_failure, || {
-            let Some(_one) = self.work.flushing.try_lock() else { return false };
+        self.guarded(&self.scheduler.flush_failure, || {
+            let Some(_one) = self.scheduler.flushing.try_lock() else { return false };
             let result = self.flush_oldest();
-            self.settle(result, &self.work.flush_failure)
+            self.settle(result, &self.scheduler.flush_failure)
         })
     }
 
     /// Does background work. A panic on a thread of the pool is a failure like others: the thread
     /// goes on, or writers would wait for it forever.
     fn guarded(&self, failure: &Mutex<Option<Error>>, work: impl FnOnce() -> bool) -> bool {
-        if self.options.background_threads == 0 {
+        if self.shared.options.background_threads == 0 {
             return work();
         }
         let outcome = panic::catch_unwind(AssertUnwindSafe(work));
@@ -242,15 +242,15 @@ impl Core {
 
     /// Compacts, unless that would occupy the last thread that could flush.
     fn run_compaction(&self) -> bool {
-        let most = self.options.background_threads.saturating_sub(1).max(1);
-        let before = self.work.compacting.fetch_add(1, Ordering::AcqRel);
-        let _one = Compacting(&self.work.compacting);
+        let most = self.shared.options.background_threads.saturating_sub(1).max(1);
+        let before = self.scheduler.compacting.fetch_add(1, Ordering::AcqRel);
+        let _one = Compacting(&self.scheduler.compacting);
         if before >= most {
             return false;
         }
-        self.guarded(&self.work.compaction_failure, || {
+        self.guarded(&self.scheduler.compaction_failure, || {
             let result = self.compact_most_needed();
-            self.settle(result, &self.work.compaction_failure)
+            self.settle(result, &self.scheduler.compaction_failure)
         })
     }
 
@@ -259,41 +259,41 @@ impl Core {
             Ok(false) => false,
             Ok(true) => {
                 *failure.lock() = None;
-                self.work.tell_done();
+                self.scheduler.tell_done();
                 true
             }
             Err(error) => {
-                self.counters.failed_jobs.fetch_add(1, Ordering::Relaxed);
+                self.shared.counters.failed_jobs.fetch_add(1, Ordering::Relaxed);
                 *failure.lock() = Some(error);
-                self.work.tell_done();
+                self.scheduler.tell_done();
                 false
             }
         }
     }
 
-    /// Without a pool, does all background work now. Work that fails is tried again by the next
+    /// Without a pool, does all background work now. Scheduler that fails is tried again by the next
     /// write.
     pub(crate) fn run_inline(&self) {
-        if self.options.background_threads == 0 {
+        if self.shared.options.background_threads == 0 {
             while self.run_job() || self.train_one() {}
             self.reclaim();
-            self.balance_memory();
+            self.shared.balance_memory();
         }
     }
 
     /// Seals the active memtable if it holds anything, and waits until all sealed ones are flushed.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.check_writable()?;
+        self.shared.check_writable()?;
         {
             let mut state = self.lock_write();
-            self.check_running()?;
-            if !self.mem.get().active.is_empty() {
+            self.shared.check_running()?;
+            if !self.memtables.get().active.is_empty() {
                 self.seal(&mut state)?;
             }
         }
-        let wanted: Vec<_> = self.mem.get().sealed.iter().map(Arc::downgrade).collect();
-        self.work.wait_until(self, || {
-            let view = self.mem.get();
+        let wanted: Vec<_> = self.memtables.get().sealed.iter().map(Arc::downgrade).collect();
+        self.scheduler.wait_until(self, || {
+            let view = self.memtables.get();
             !view.sealed.iter().any(|m| wanted.iter().any(|w| w.as_ptr() == Arc::as_ptr(m)))
         })
     }

@@ -1,0 +1,187 @@
+//! The writer's state: the queue of batches, the log, and the number of the last visible write.
+//!
+//! This file keeps the log's segments; `write.rs` is the way of a batch through queue, log and
+//! memtable.
+
+use rhumb_sync::{
+    primitive::{Arc, AtomicU64, Mutex, Ordering},
+    record::Records,
+};
+
+use super::{shared::Shared, tap::Taps};
+use crate::{
+    error::Result,
+    log::{LogWriter, SegmentSync, batch::Encoded},
+    memtable::LogFloor,
+    options::PersistMode,
+    types::{FileId, SeqNo},
+};
+
+/// What all writers of a database share.
+pub(crate) struct Writer {
+    /// The write lock, and what it protects.
+    pub(crate) state: Mutex<WriteState>,
+    /// Batches that the next commit takes.
+    pub(crate) queue: Mutex<Vec<Arc<Pending>>>,
+    /// Every write up to this sequence number is in the memtables.
+    pub(crate) visible: AtomicU64,
+    /// Log segments older than this are no longer needed.
+    pub(crate) log_floor: AtomicU64,
+    /// Logs that are no longer needed but not yet removed.
+    pub(crate) old_logs: Mutex<Vec<LogWriter>>,
+}
+
+/// The state that the write lock protects.
+pub(crate) struct WriteState {
+    /// Takes the records.
+    pub(crate) log: LogWriter,
+    /// Writers of older segments that memtables still need, oldest first: a sync includes them.
+    pub(crate) sealed_logs: Vec<LogWriter>,
+    /// The sequence number of the next operation.
+    pub(crate) next_seq: SeqNo,
+    /// The allocator of the memtables' records.
+    pub(crate) records: Records,
+    /// The taps that follow the writes.
+    pub(crate) taps: Taps,
+}
+
+/// A batch on its way through the queue.
+pub(crate) struct Pending {
+    /// Taken by the commit.
+    pub(super) record: Mutex<Option<Encoded>>,
+    pub(super) bytes: usize,
+    pub(super) operations: u32,
+    pub(super) durability: PersistMode,
+    pub(super) result: Mutex<Option<Result<()>>>,
+}
+
+impl Pending {
+    pub(super) fn new(record: Encoded, operations: u32, durability: PersistMode) -> Self {
+        let bytes = record.bytes().len();
+        let (record, result) = (Mutex::new(Some(record)), Mutex::new(None));
+        Self { record, bytes, operations, durability, result }
+    }
+}
+
+impl Writer {
+    /// A writer that goes on after the write numbered `last_seq`.
+    pub(super) fn new(state: WriteState, last_seq: SeqNo, log_floor: FileId) -> Self {
+        Self {
+            state: Mutex::new(state),
+            queue: Mutex::default(),
+            visible: AtomicU64::new(last_seq),
+            log_floor: AtomicU64::new(log_floor),
+            old_logs: Mutex::default(),
+        }
+    }
+
+    /// The newest sequence number that reads may see.
+    #[inline]
+    pub(crate) fn visible_seq(&self) -> SeqNo {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Hands the records to the log with one call of the operating system.
+    pub(super) fn log_records<'r>(
+        &self,
+        shared: &Shared,
+        state: &mut WriteState,
+        mut records: impl Iterator<Item = &'r [u8]>,
+    ) -> Result<()> {
+        if state.log.is_closed() {
+            // A failed write could not be cut off; the next segment's header voids it.
+            self.rotate_log(shared, state)?;
+        }
+        records.try_for_each(|record| state.log.stage(&[record]).map(drop))?;
+        state.log.commit()
+    }
+
+    /// Begins a new log segment after the present one. Returns its beginning.
+    pub(super) fn rotate_log(&self, shared: &Shared, state: &mut WriteState) -> Result<LogFloor> {
+        self.check_files(shared, state)?;
+        let id = shared.new_file_id();
+        let next = state.log.rotate(id)?;
+        state.sealed_logs.push(std::mem::replace(&mut state.log, next));
+        self.release_logs(state);
+        let lsn = state.log.header().base;
+        Ok(LogFloor { segment: id, lsn })
+    }
+
+    /// Hands segments that no memtable needs any more to the next [`Core::reclaim`], which removes
+    /// them.
+    pub(crate) fn release_logs(&self, state: &mut WriteState) {
+        let old = self.take_obsolete_logs(state);
+        self.old_logs.lock().extend(old);
+    }
+
+    /// Takes out the writers of segments that no memtable needs any more.
+    pub(crate) fn take_obsolete_logs(&self, state: &mut WriteState) -> Vec<LogWriter> {
+        let floor = self.log_floor.load(Ordering::Acquire);
+        let (old, kept) = std::mem::take(&mut state.sealed_logs)
+            .into_iter()
+            .partition(|log| log.header().id < floor);
+        state.sealed_logs = kept;
+        // The manifest durably says that nothing before the floor is needed.
+        let first = state.sealed_logs.first_mut().unwrap_or(&mut state.log);
+        if first.header().id == floor {
+            first.note_durable(first.header().base);
+        }
+        old
+    }
+
+    /// Forces everything logged so far to the disk.
+    pub(crate) fn sync_logs(
+        &self,
+        shared: &Shared,
+        state: &mut WriteState,
+        mode: PersistMode,
+    ) -> Result<()> {
+        let all = mode == PersistMode::SyncAll;
+        let mut durable = 0;
+        shared.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
+        for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
+            log.note_durable(durable);
+            match log.sync(all) {
+                Ok(lsn) => durable = lsn,
+                Err(cause) => {
+                    shared.health.note_failed_sync();
+                    // The contents of the disk are now unknown: nothing may be acknowledged after
+                    // this.
+                    shared.stop(&cause);
+                    return Err(cause);
+                }
+            }
+        }
+        self.check_files(shared, state)
+    }
+
+    /// Stops writes if the lock or a segment of the log is no longer found under its name. Appended
+    /// records would be acknowledged and never seen again, or another process may write here, too.
+    fn check_files(&self, shared: &Shared, state: &WriteState) -> Result<()> {
+        let mut logs = state.sealed_logs.iter().chain(std::iter::once(&state.log));
+        let outcome = shared.check_lock().and_then(|()| logs.try_for_each(LogWriter::check_name));
+        outcome.inspect_err(|cause| shared.stop(cause))
+    }
+
+    /// Records the results of syncs that were done without the lock. A segment that has gone
+    /// meanwhile is not needed.
+    pub(super) fn record_syncs(
+        &self,
+        shared: &Shared,
+        state: &mut WriteState,
+        outcomes: &[(SegmentSync, Result<()>)],
+    ) -> Result<()> {
+        let mut durable = 0;
+        for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
+            log.note_durable(durable);
+            let Some((sync, outcome)) = outcomes.iter().find(|(s, _)| s.id == log.header().id)
+            else {
+                // This segment was begun meanwhile: the next sync covers it.
+                break;
+            };
+            durable = log.end_sync(sync, outcome.clone())?;
+        }
+        outcomes.iter().try_for_each(|(_, outcome)| outcome.clone())?;
+        self.check_files(shared, state)
+    }
+}
