@@ -271,7 +271,7 @@ impl Core {
         }
     }
 
-    /// Without a pool, does all background work now. Scheduler that fails is tried again by the next
+    /// Without a pool, does all background work now. What fails is tried again by the next
     /// write.
     pub(crate) fn run_inline(&self) {
         if self.shared.options.background_threads == 0 {
