@@ -226,12 +226,12 @@ pub(crate) struct DatabaseOptions {
 pub(crate) const LEVEL_RATIO: u64 = 10;
 
 /// The number of tables of level 0 from which a compaction is due.
-pub(crate) const ZERO_TABLES_TRIGGER: usize = 4;
+pub(crate) const L0_TABLES_TRIGGER: usize = 4;
 
 /// The number of tables of level 0 from which writers are slowed down.
-pub(crate) const ZERO_TABLES_SLOW: usize = 12;
+pub(crate) const L0_TABLES_SLOW: usize = 12;
 /// The number of tables of level 0 from which writers are slowed down the most.
-pub(crate) const ZERO_TABLES_SLOWEST: usize = 36;
+pub(crate) const L0_TABLES_SLOWEST: usize = 36;
 
 /// The number of full memtables that may wait for their flush.
 pub(crate) const SEALED_MAX: usize = 2;

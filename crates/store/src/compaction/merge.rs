@@ -89,7 +89,7 @@ pub(crate) fn merge_tables(
                 }
                 (kind, _) => writer.add(entry.key(), seq, kind, entry.value())?,
             }
-            output.note_under(entry.key(), seq, removed);
+            output.record_under(entry.key(), seq, removed);
         }
         let moved = merged.advance()?;
         merged.drive(moved)?;

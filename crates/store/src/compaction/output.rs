@@ -31,10 +31,10 @@ impl<'t, 'a, 'c> Output<'t, 'a, 'c> {
         Self { target, ranges, from, open: None, hidden, done }
     }
 
-    /// Notes the range tombstones over the entry that was added last, newest first.
-    pub(super) fn note_under(&mut self, key: &[u8], seq: SeqNo, removed: &[SeqNo]) {
+    /// Records the range tombstones over the entry that was added last, newest first.
+    pub(super) fn record_under(&mut self, key: &[u8], seq: SeqNo, removed: &[SeqNo]) {
         if !self.ranges.is_empty() {
-            self.hidden.note(key, seq, newest_of(removed, SeqNo::MAX));
+            self.hidden.record(key, seq, newest_of(removed, SeqNo::MAX));
         }
     }
 

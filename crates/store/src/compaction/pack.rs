@@ -20,7 +20,7 @@ use crate::{
     version::levels::Levels,
 };
 
-/// A small file: its live bytes, and the sub-trees of its tables.
+/// A small file: its live bytes, and the LSM trees of its tables.
 #[derive(Default)]
 struct SmallFile {
     bytes: u64,
@@ -28,7 +28,7 @@ struct SmallFile {
 }
 
 /// The smallest files, if there are many, of up to `bytes_max` in all: their ids, ascending, and
-/// the sub-trees that have tables in them, by id. O(tables).
+/// the LSM trees that have tables in them, by id. O(tables).
 pub(crate) fn choose_files(
     trees: &[Arc<Tree>],
     sizes: Sizes,
@@ -45,7 +45,7 @@ pub(crate) fn choose_files(
     (chosen, trees.map(|tree| (tree.id, tree)).collect())
 }
 
-/// The merges that rewrite those tables of a sub-tree which are in one of the files `chosen`,
+/// The merges that rewrite those tables of an LSM tree which are in one of the files `chosen`,
 /// sorted ascending.
 pub(crate) fn merges_of(levels: &Levels, chosen: &[FileId], sizes: Sizes) -> Vec<Merge> {
     let is_chosen = |table: &Arc<Table>| {

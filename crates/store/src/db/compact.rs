@@ -258,7 +258,7 @@ mod tests {
             }
             db.flush().unwrap();
         }
-        assert!(tree.levels.get().zero.len() >= 3, "there is something to be merged");
+        assert!(tree.levels.get().l0.len() >= 3, "there is something to be merged");
         let merge = picker::pick_all(&tree.levels.get()).unwrap();
         // The drop comes after the compaction was chosen; the merge finds out.
         tree.dropped.store(true, Ordering::Release);

@@ -187,7 +187,7 @@ fn write_tree(
         if let Some(seq) = stays.filter(|_| !is_hidden && !is_vain) {
             writer.add(entry.key(), seq, entry.kind(), entry.value())?;
             if !ranges.is_empty() {
-                hidden.note(entry.key(), seq, newest_of(removed, SeqNo::MAX));
+                hidden.record(entry.key(), seq, newest_of(removed, SeqNo::MAX));
             }
         }
         cursor.advance();

@@ -214,7 +214,7 @@ impl Core {
         self.visible.store(at, Ordering::Release);
         {
             let mut trees = self.trees.lock();
-            gone.iter().for_each(|tree| trees.bury(tree));
+            gone.iter().for_each(|tree| trees.retire(tree));
         }
         gone.iter().for_each(|tree| tree.discard());
         self.count_tables();

@@ -37,7 +37,7 @@ impl Keyspace {
     }
 }
 
-/// Explains a read of `key` in the sub-tree `tree`, as a reader at `seq` would do it.
+/// Explains a read of `key` in the LSM tree `tree`, as a reader at `seq` would do it.
 fn explain<'a>(
     memtables: impl Iterator<Item = &'a Arc<Memtable>>,
     tree: TreeId,

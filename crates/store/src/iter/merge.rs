@@ -27,20 +27,20 @@ use crate::{
 /// seeks past it. A seek costs about as much as this many steps.
 const STEPS_MAX: u32 = 8;
 
-/// The sources of one or more sub-trees, and the range tombstones over the entries of each.
+/// The sources of one or more LSM trees, and the range tombstones over the entries of each.
 #[derive(Default)]
 pub(crate) struct SourceSet {
     pub(crate) sources: Vec<Source>,
-    /// The sub-trees of the sources.
+    /// The LSM trees of the sources.
     pub(super) trees: Trees,
-    /// The range tombstones of each sub-tree that has some.
+    /// The range tombstones of each LSM tree that has some.
     views: Vec<RangeView>,
     /// For each source, the view that covers its entries. Empty while there are no views at all.
     over: Vec<Over>,
 }
 
 /// The range tombstones that cover the entries of a source, and the depth of the source among the
-/// structures of its sub-tree.
+/// structures of its LSM tree.
 #[derive(Clone, Copy)]
 struct Over {
     /// An index into the views; beyond the last if no tombstones cover the source.
@@ -67,7 +67,7 @@ impl SourceSet {
         depth: impl FnOnce(&RangeView) -> u32,
     ) {
         if let Some(ranges) = ranges {
-            // Sub-trees before the first with range tombstones have none.
+            // LSM trees before the first with range tombstones have none.
             self.over.resize(self.sources.len(), Over::NONE);
             self.over.push(Over { view: self.views.len(), depth: depth(ranges) });
         }
@@ -165,7 +165,7 @@ impl Merge {
 
     /// Counts one of the expected keys as given.
     #[inline]
-    pub(crate) fn note_given(&mut self) {
+    pub(crate) fn count_given(&mut self) {
         self.expected = self.expected.saturating_sub(1);
     }
 
@@ -297,13 +297,13 @@ impl Merge {
 
     /// Counts an entry that the walk steps over.
     #[inline]
-    pub(super) fn note_passed(&mut self) {
+    pub(super) fn count_entry(&mut self) {
         self.trail.count(1);
     }
 
     /// Takes an entry back out of the count, because it is given after all.
     #[inline]
-    pub(super) fn note_not_passed(&mut self) {
+    pub(super) fn uncount_entry(&mut self) {
         self.trail.uncount();
     }
 
@@ -315,44 +315,44 @@ impl Merge {
         self.trail.passed() + self.sources.iter().map(Source::passed).sum::<u64>()
     }
 
-    /// Notes that the walk stepped over a dead key. Returns true if the walk must go on with
+    /// Records that the walk stepped over a dead key. Returns true if the walk must go on with
     /// [`Merge::pass_dead`].
-    pub(super) fn note_dead(&mut self, key: &[u8]) -> bool {
-        self.trail.note_dead(key, self.order.first().copied())
+    pub(super) fn record_dead_key(&mut self, key: &[u8]) -> bool {
+        self.trail.record_dead_key(key, self.order.first().copied())
     }
 
-    /// Notes that the walk stands on the entry under it, or on this key. If that is beyond the
+    /// Records that the walk stands on the entry under it, or on this key. If that is beyond the
     /// walk's end, nothing is known of the keys before it: sources that began beyond the end took
     /// no part.
     #[inline]
-    pub(super) fn note_living(&mut self, key: Option<&[u8]>) {
+    pub(super) fn record_living_key(&mut self, key: Option<&[u8]>) {
         let top = || self.order.first().map(|&top| self.sources[top].key());
         let Some(key) = key.or_else(top) else { return };
         if self.trail.is_in() && self.is_beyond(key) {
             return self.trail.end();
         }
-        self.trail.note_living(key);
+        self.trail.record_living_key(key);
     }
 
-    /// Notes that the walk has ended.
-    pub(super) fn note_end(&mut self) {
+    /// Records that the walk has ended.
+    pub(super) fn record_end(&mut self) {
         self.trail.end();
     }
 
-    /// Like [`Merge::advance`] from a dead key in a stretch in which no key is known to live: all
-    /// sources of its sub-tree go past the stretch.
+    /// Like [`Merge::advance`] from a dead key in a dead range in which no key is known to live:
+    /// all sources of its LSM tree go past the dead range.
     pub(super) fn pass_dead(&mut self) -> Result<Progress<()>> {
-        let Some((stretch, start, first, end)) = self.trail.take_pass() else {
+        let Some((dead, start, first, end)) = self.trail.take_pass() else {
             return self.advance();
         };
         let end = end.min(self.sources.len());
-        // The walk stands nowhere until all sources have passed the stretch.
+        // The walk stands nowhere until all sources have passed the dead range.
         self.order.clear();
         let mut waiting = Vec::new();
         for (at, source) in self.sources.iter_mut().enumerate().take(end).skip(first) {
             let is_inside = match self.forward {
-                true => *source.key() < *stretch.to,
-                false => *source.key() >= *stretch.from,
+                true => *source.key() < *dead.to,
+                false => *source.key() >= *dead.from,
             };
             if !source.is_valid() || !is_inside {
                 continue;

@@ -20,7 +20,7 @@ use crate::{
     version::levels::Levels,
 };
 
-/// Adds the sources of one sub-tree for a reader at `seq`, newest first, and the range tombstones
+/// Adds the sources of one LSM tree for a reader at `seq`, newest first, and the range tombstones
 /// that cover them.
 pub(crate) fn add_sources(
     view: &MemView,
@@ -37,9 +37,9 @@ pub(crate) fn add_sources(
         let cursor = MemCursor::newest(Arc::clone(memtable), tree, seq);
         set.add(Source::Mem(cursor), ranges.as_ref(), |_| RangeView::memtable_depth(at));
     }
-    for (at, table) in levels.zero.iter().enumerate().filter(|(_, one)| one.meta().entries > 0) {
+    for (at, table) in levels.l0.iter().enumerate().filter(|(_, one)| one.meta().entries > 0) {
         let cursor = TableCursor::new(Arc::clone(table), access);
-        set.add(Source::Table(cursor), ranges.as_ref(), |ranges| ranges.zero_depth(at));
+        set.add(Source::Table(cursor), ranges.as_ref(), |ranges| ranges.l0_depth(at));
     }
     for level in (1..levels.depth()).filter(|level| !levels.tables(*level).is_empty()) {
         let cursor = LevelCursor::new(Arc::clone(levels), level, access);
@@ -122,7 +122,7 @@ impl PartitionWalk {
         };
         let mut sources = SourceSet::default();
         while sources.sources.is_empty() {
-            // Nothing is kept of partitions without sources: a walk knows only of sub-trees that it
+            // Nothing is kept of partitions without sources: a walk knows only of LSM trees that it
             // steps through.
             sources = SourceSet::default();
             let inside = next.and_then(|place| {

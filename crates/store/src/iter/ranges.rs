@@ -1,4 +1,4 @@
-//! The range tombstones that a walk through one sub-tree meets, over all its structures.
+//! The range tombstones that a walk through one LSM tree meets, over all its structures.
 //!
 //! The walk goes in one direction and asks for each key. Most keys are in the same span as the key
 //! before, which costs one comparison.
@@ -12,10 +12,10 @@ use crate::{
     version::levels::Levels,
 };
 
-/// The range tombstones of the memtables and the levels of one sub-tree, for one reader.
+/// The range tombstones of the memtables and the levels of one LSM tree, for one reader.
 pub(crate) struct RangeView {
     tree: TreeId,
-    /// The memtables that have tombstones of the sub-tree, newest first, each with its depth.
+    /// The memtables that have tombstones of the LSM tree, newest first, each with its depth.
     memtables: Vec<(u32, Arc<Memtable>)>,
     levels: Arc<Levels>,
     /// The depth of the first table of level 0.
@@ -62,13 +62,13 @@ impl RangeView {
     }
 
     /// The depth of table `at` of level 0, counted from the newest.
-    pub(crate) fn zero_depth(&self, at: usize) -> u32 {
+    pub(crate) fn l0_depth(&self, at: usize) -> u32 {
         self.level_depth + at as u32
     }
 
     /// The depth of `level`, which is not 0.
     pub(crate) fn level_depth(&self, level: usize) -> u32 {
-        self.zero_depth(self.levels.zero.len() + level - 1)
+        self.l0_depth(self.levels.l0.len() + level - 1)
     }
 
     /// Returns true if a tombstone that a reader at `seq` sees covers the entry of `key` with the
@@ -105,11 +105,11 @@ impl RangeView {
     fn look_for_run(&self, key: &[u8], seq: SeqNo) -> Span {
         let mut span = Span::default();
         for (depth, memtable) in &self.memtables {
-            if memtable.meet_range_run(self.tree, key, seq, &mut span) {
+            if memtable.narrow_to_run(self.tree, key, seq, &mut span) {
                 return Span { depth: *depth, deeper_to: self.newest, ..span };
             }
         }
-        let at = self.levels.meet_range_run(key, seq, &mut span);
+        let at = self.levels.narrow_to_run(key, seq, &mut span);
         self.in_levels(at, span)
     }
 
@@ -117,17 +117,17 @@ impl RangeView {
     fn look(&self, key: &[u8], seq: SeqNo) -> Span {
         let mut span = Span::default();
         for (depth, memtable) in &self.memtables {
-            if memtable.meet_ranges(self.tree, key, seq, &mut span) {
+            if memtable.narrow_to_fragment(self.tree, key, seq, &mut span) {
                 return Span { depth: *depth, deeper_to: self.newest, ..span };
             }
         }
-        let at = self.levels.meet_ranges(key, seq, &mut span);
+        let at = self.levels.narrow_to_fragment(key, seq, &mut span);
         self.in_levels(at, span)
     }
 
     /// A span whose tombstone is in the levels, at position `at` among their structures.
     fn in_levels(&self, at: Option<usize>, span: Span) -> Span {
-        let depth = at.map_or(0, |at| self.zero_depth(at));
+        let depth = at.map_or(0, |at| self.l0_depth(at));
         // The levels are those of one moment, so all entries in deeper ones are older.
         Span { depth, deeper_to: SeqNo::MAX, ..span }
     }

@@ -170,31 +170,31 @@ impl Walk {
                     self.tombstones = 0;
                     if !self.forward {
                         // It was counted before the key was known.
-                        self.merge.note_not_passed();
+                        self.merge.uncount_entry();
                     }
                     let key = (!self.forward).then_some(&*self.group);
-                    self.merge.note_living(key);
-                    self.merge.note_given();
+                    self.merge.record_living_key(key);
+                    self.merge.count_given();
                     return Ok(Progress::Done(true));
                 }
                 Look::Ended => {
-                    self.merge.note_end();
+                    self.merge.record_end();
                     return Ok(Progress::Done(false));
                 }
                 Look::GoesOn => {
-                    self.merge.note_passed();
+                    self.merge.count_entry();
                     moved = self.merge.advance()?;
                 }
                 Look::Skips => {
-                    self.merge.note_passed();
+                    self.merge.count_entry();
                     moved = self.merge.skip()?;
                 }
                 Look::PassesVersions(seq) => {
-                    self.merge.note_passed();
+                    self.merge.count_entry();
                     moved = self.merge.pass_versions(seq)?;
                 }
                 Look::PassesDead => {
-                    self.merge.note_passed();
+                    self.merge.count_entry();
                     moved = self.merge.pass_dead()?;
                 }
             }
@@ -229,7 +229,7 @@ impl Walk {
         if is_there {
             return Look::Stands;
         }
-        self.note_tombstone();
+        self.count_tombstone();
         self.step_over_dead()
     }
 
@@ -252,18 +252,18 @@ impl Walk {
         if self.merge.is_beyond(&self.group) {
             return Look::Ended;
         }
-        if self.merge.note_dead(&self.group) { Look::PassesDead } else { Look::GoesOn }
+        if self.merge.record_dead_key(&self.group) { Look::PassesDead } else { Look::GoesOn }
     }
 
     /// Counts a tombstone. If many of them follow one another, requests a compaction of their
     /// table.
     #[inline(never)]
-    fn note_tombstone(&mut self) {
+    fn count_tombstone(&mut self) {
         self.tombstones += 1;
         if self.tombstones >= TOMBSTONES_MET {
             self.tombstones = 0;
             if let Some(table) = self.merge.top().and_then(Source::table) {
-                table.note_worn();
+                table.record_tombstone_run();
             }
         }
     }
@@ -303,7 +303,7 @@ impl Walk {
         }
         self.newest = found(entry);
         if entry.kind() == Kind::Tombstone {
-            self.note_tombstone();
+            self.count_tombstone();
         }
         if same { self.step_over(Some(self.seq)) } else { Look::GoesOn }
     }

@@ -1,7 +1,7 @@
-//! A position among one sub-tree's entries of a memtable, and the entries it has taken.
+//! A position among one LSM tree's entries of a memtable, and the entries it has taken.
 //!
 //! For one reader a cursor gives one version of each key, and counts what else it looked at. It
-//! must not know of sealing, flushing or dead stretches; a walk does.
+//! must not know of sealing, flushing or dead ranges; a walk does.
 
 use rhumb_sync::primitive::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     types::{Kind, SeqNo, TreeId},
 };
 
-/// A position between the entries of a sub-tree.
+/// A position between the entries of an LSM tree.
 #[derive(Clone, Copy)]
 pub(super) struct Limit<'a> {
     pub(super) key: &'a [u8],
@@ -126,7 +126,7 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-/// A position among one sub-tree's entries of a memtable, moving in one direction.
+/// A position among one LSM tree's entries of a memtable, moving in one direction.
 ///
 /// Entries are taken in runs that grow: an iterator cannot outlive the pinned epoch, and searching
 /// again for every entry would cost O(log n) each.
@@ -214,7 +214,7 @@ impl MemCursor {
         self.start(false, Some(Limit::before(key, seq)));
     }
 
-    /// Moves to the last entry of the sub-tree.
+    /// Moves to the last entry of the LSM tree.
     pub(crate) fn seek_to_last(&mut self) {
         self.start(false, None);
     }

@@ -53,7 +53,7 @@ impl MemEntry {
         }
     }
 
-    /// The sub-tree that the key belongs to.
+    /// The LSM tree that the key belongs to.
     pub(crate) fn tree(&self) -> TreeId {
         self.place.tree
     }

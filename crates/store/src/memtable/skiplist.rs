@@ -75,7 +75,7 @@ impl Position for Target<'_> {
     }
 }
 
-/// Compares by sub-tree, then by key, then the newest first.
+/// Compares by LSM tree, then by key, then the newest first.
 #[inline]
 fn compare<A: Position + ?Sized, B: Position + ?Sized>(a: &A, b: &B) -> Order {
     let (x, y) = (a.place(), b.place());
@@ -183,12 +183,12 @@ impl SkipList {
         first.is_some_and(|entry| entry.key().tree() == tree)
     }
 
-    /// An upper bound: the number of entries of all sub-trees, if this sub-tree has any.
+    /// An upper bound: the number of entries of all LSM trees, if this LSM tree has any.
     pub(super) fn entries_at_most(&self, tree: TreeId) -> u64 {
         if self.contains_tree(tree) { self.entries.len() as u64 } else { 0 }
     }
 
-    /// The sub-trees that have entries, ascending.
+    /// The LSM trees that have entries, ascending.
     pub(super) fn trees(&self) -> Vec<TreeId> {
         let mut trees = Vec::new();
         let guard = epoch::pin();
@@ -203,7 +203,7 @@ impl SkipList {
         trees
     }
 
-    /// The sub-tree's entries from `from` on, at most `most`.
+    /// The LSM tree's entries from `from` on, at most `most`.
     pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize) -> Vec<MemEntry> {
         let guard = epoch::pin();
         let target = Target::new(tree, from.key, from.seq);
@@ -215,7 +215,7 @@ impl SkipList {
         take(tree, self.entries.range::<dyn Position, _>(range, &guard), most)
     }
 
-    /// The sub-tree's entries before `before`, the last first, at most `most`; without `before`,
+    /// The LSM tree's entries before `before`, the last first, at most `most`; without `before`,
     /// the last ones of all.
     pub(super) fn read_back(
         &self,
@@ -226,7 +226,7 @@ impl SkipList {
         let guard = epoch::pin();
         let target = match before {
             Some(before) => Some(Target::new(tree, before.key, before.seq)),
-            // The position before the first entry of the next sub-tree.
+            // The position before the first entry of the next LSM tree.
             None => tree.checked_add(1).map(|next| Target::new(next, &[], SeqNo::MAX)),
         };
         let end = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));
@@ -294,7 +294,7 @@ impl SkipList {
         let mut run: Vec<MemEntry> = Vec::new();
         let target = match before {
             Some(before) => Some(Target::new(tree, before.key, before.seq)),
-            // The position before the first entry of the next sub-tree.
+            // The position before the first entry of the next LSM tree.
             None => tree.checked_add(1).map(|next| Target::new(next, &[], SeqNo::MAX)),
         };
         let bound = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));

@@ -1,8 +1,8 @@
-//! The sub-trees that a memtable has entries of.
+//! The LSM trees that a memtable has entries of.
 //!
-//! Thread safety: any number of threads may look and add; nothing is removed. Invariant: a sub-tree
-//! is in the first of its places that was vacant when it was added, and places never become vacant.
-//! So a search that comes to a vacant place knows that the sub-tree is absent.
+//! Thread safety: any number of threads may look and add; nothing is removed. Invariant: an LSM
+//! tree is in the first of its places that was vacant when it was added, and places never become
+//! vacant. So a search that comes to a vacant place knows that the LSM tree is absent.
 
 use std::sync::OnceLock;
 
@@ -12,16 +12,16 @@ use crate::types::TreeId;
 const FIRST: usize = 16;
 /// The factor by which each further table has more places than the one before.
 const RATIO: usize = 8;
-/// The number of places in each table where a sub-tree may be. It is constant, so that a sub-tree
+/// The number of places in each table where an LSM tree may be. It is constant, so that an LSM tree
 /// is found in constant time.
 const PROBES: usize = 4;
 
-/// A map from sub-trees to their data, which only grows.
+/// A map from LSM trees to their data, which only grows.
 pub(super) struct Trees<T> {
     first: Table<T>,
 }
 
-/// A sub-tree and its data, once there is one.
+/// An LSM tree and its data, once there is one.
 type Seat<T> = OnceLock<(TreeId, Box<T>)>;
 
 struct Table<T> {
@@ -34,7 +34,7 @@ impl<T> Table<T> {
         Self { places: (0..len).map(|_| OnceLock::new()).collect(), next: OnceLock::new() }
     }
 
-    /// The places where a sub-tree may be. The number of places is a power of two.
+    /// The places where an LSM tree may be. The number of places is a power of two.
     #[inline]
     fn places_of(&self, tree: TreeId) -> impl Iterator<Item = &Seat<T>> {
         let hash = (u64::from(tree).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
@@ -47,7 +47,7 @@ impl<T> Trees<T> {
         Self { first: Table::new(FIRST) }
     }
 
-    /// The data of a sub-tree. Never waits.
+    /// The data of an LSM tree. Never waits.
     #[inline]
     pub(super) fn get(&self, tree: TreeId) -> Option<&T> {
         let mut table = &self.first;
@@ -62,7 +62,7 @@ impl<T> Trees<T> {
         }
     }
 
-    /// Adds the data of a sub-tree. Returns the sub-tree's data, which is different if another
+    /// Adds the data of an LSM tree. Returns the LSM tree's data, which is different if another
     /// thread was faster.
     pub(super) fn add(&self, tree: TreeId, what: T) -> &T {
         let mut what = Some(Box::new(what));
@@ -83,7 +83,7 @@ impl<T> Trees<T> {
         }
     }
 
-    /// All sub-trees, ascending.
+    /// All LSM trees, ascending.
     pub(super) fn all(&self) -> Vec<(TreeId, &T)> {
         let mut all = Vec::new();
         let mut next = Some(&self.first);
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_of_sub_trees_are_found_again() {
+    fn thousands_of_lsm_trees_are_found_again() {
         let trees = Trees::new();
         let numbers = || (0..5_000).map(|i: u32| i.wrapping_mul(97)).chain([u32::MAX]);
         for tree in numbers() {

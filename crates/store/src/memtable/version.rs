@@ -116,7 +116,7 @@ impl Version {
         self.seq
     }
 
-    /// The sub-tree of its key.
+    /// The LSM tree of its key.
     pub(super) fn tree(&self) -> TreeId {
         self.tree
     }
@@ -318,7 +318,7 @@ impl Version {
     }
 }
 
-/// Tells the index how to compare the keys of a sub-tree: it holds the newest version of each.
+/// Tells the index how to compare the keys of an LSM tree: it holds the newest version of each.
 pub(super) struct Newest;
 
 // SAFETY: only `Learned` makes a map of this. It sets words of its own `Versions` for the keys of

@@ -66,7 +66,7 @@ pub(crate) struct HiddenRunsBuilder {
 impl HiddenRunsBuilder {
     /// Takes an entry; `newest` is the number of the newest range tombstone that covers it, 0 if
     /// there is none. Amortised O(key).
-    pub(crate) fn note(&mut self, key: &[u8], seq: SeqNo, newest: SeqNo) {
+    pub(crate) fn record(&mut self, key: &[u8], seq: SeqNo, newest: SeqNo) {
         if *key != *self.key {
             // The newest version decides: if it is hidden, so are all older ones.
             self.is_hidden = seq < newest;

@@ -61,7 +61,7 @@ impl Bracket {
         self.block
     }
 
-    /// Once [`Bracket::note`] has said that the search is over: the first block from here on that
+    /// Once [`Bracket::narrow`] has said that the search is over: the first block from here on that
     /// has entries holds the first entry at or after the place.
     pub(crate) fn place(&self) -> u32 {
         self.high
@@ -75,7 +75,7 @@ impl Bracket {
     /// Takes the [`Side`] of block [`Bracket::block`], which is not [`Side::Within`]. False if the
     /// search is over: the place is between two blocks.
     #[must_use]
-    pub(crate) fn note(&mut self, side: Side) -> bool {
+    pub(crate) fn narrow(&mut self, side: Side) -> bool {
         match side {
             // Walks towards what is after the place, so that the run ends there.
             Side::Empty if self.stage == Stage::Below => self.high = self.block,
@@ -130,7 +130,7 @@ mod tests {
                 _ => return (Ok(bracket.block()), looks + 1, bracket.is_refuted()),
             };
             looks += u32::from(side != Side::Empty);
-            if !bracket.note(side) {
+            if !bracket.narrow(side) {
                 return (Err(bracket.place()), looks, bracket.is_refuted());
             }
         }

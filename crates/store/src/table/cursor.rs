@@ -473,7 +473,7 @@ impl TableCursor {
             _ => Side::Within,
         };
         let was_refuted = self.bracket.is_refuted();
-        let is_over = side == Side::Within || !self.bracket.note(side);
+        let is_over = side == Side::Within || !self.bracket.narrow(side);
         if !was_refuted && self.bracket.is_refuted() {
             TableCounters::add(&self.table.counters().refuted, 1);
         }

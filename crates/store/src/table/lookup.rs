@@ -159,7 +159,7 @@ impl Table {
         // For a key that is not in the table, only its place in the order counts.
         let named = self.index().seek(key).block;
         let mut bracket = Bracket::new(self.index().block_count(), named);
-        let goes_on = named != block || bracket.note(side);
+        let goes_on = named != block || bracket.narrow(side);
         Ok(if goes_on { Lookup::Unsure(bracket) } else { Lookup::Absent })
     }
 
@@ -209,7 +209,7 @@ impl Table {
         let view = BlockView::parse(block.bytes()).map_err(damaged)?;
         let side = view.side_of(key).map_err(damaged)?;
         if side != Side::Within {
-            let goes_on = bracket.note(side);
+            let goes_on = bracket.narrow(side);
             return Ok(if goes_on { Lookup::Unsure(*bracket) } else { Lookup::Absent });
         }
         let seq = seq.saturating_sub(self.seq_shift());

@@ -140,7 +140,7 @@ struct LastFailures {
 impl TableCounters {
     /// Counts a read that failed.
     #[cold]
-    pub(crate) fn note_failure(&self, error: &Error) {
+    pub(crate) fn count_failure(&self, error: &Error) {
         match error {
             Error::Corrupt(damage) => {
                 Self::add(&self.damage_met, 1);

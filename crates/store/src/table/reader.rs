@@ -66,7 +66,7 @@ pub(crate) struct Table {
     /// Which of its own entries the range tombstones hide, if this process has written the table.
     hidden: OnceLock<HiddenRuns>,
     /// True if walks met many tombstones here.
-    is_worn: AtomicBool,
+    has_tombstone_runs: AtomicBool,
     obsolete: AtomicBool,
     /// The number of places for entries that draws count each block as having.
     pub(super) places: AtomicU32,
@@ -143,7 +143,7 @@ impl Table {
             written: parts.written,
             ranges: parts.ranges,
             hidden: OnceLock::new(),
-            is_worn: AtomicBool::new(false),
+            has_tombstone_runs: AtomicBool::new(false),
             obsolete: AtomicBool::new(false),
         };
         ctx.counters.pinned_bytes.fetch_add(table.pinned_bytes(), Ordering::Relaxed);
@@ -178,13 +178,13 @@ impl Table {
     }
 
     /// Records that a walk met many tombstones here.
-    pub(crate) fn note_worn(&self) {
-        self.is_worn.store(true, Ordering::Relaxed);
+    pub(crate) fn record_tombstone_run(&self) {
+        self.has_tombstone_runs.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if a walk met many tombstones here.
-    pub(crate) fn is_worn(&self) -> bool {
-        self.is_worn.load(Ordering::Relaxed)
+    pub(crate) fn has_tombstone_runs(&self) -> bool {
+        self.has_tombstone_runs.load(Ordering::Relaxed)
     }
 
     /// The number that is added to the sequence numbers in the entries' bytes.
@@ -271,7 +271,7 @@ impl Table {
         if !self.obsolete.swap(true, Ordering::Relaxed)
             && let Some(part) = &self.part
         {
-            part.note_dead();
+            part.count_dead();
         }
     }
 
@@ -283,7 +283,7 @@ impl Table {
     pub(crate) fn read_large(&self, pointer: &[u8]) -> Result<Slice> {
         let pointer = self.value_pointer(pointer)?;
         TableCounters::add(&self.ctx.counters.large_value_reads, 1);
-        self.noted(self.value_file()?.read(pointer))
+        self.counting_failure(self.value_file()?.read(pointer))
     }
 
     /// A read of the value that an entry's pointer names, for a caller that reads its parts.

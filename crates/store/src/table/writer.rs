@@ -259,7 +259,7 @@ impl TableWriter {
             self.meta.value_file_bytes = values.finish()?;
         }
         self.meta.largest = self.last_key.as_slice().into();
-        self.note_ranges();
+        self.record_ranges();
         let data_pages = self.out.finish_data()?;
         self.write_tail(data_pages)?;
         self.meta.file_bytes = self.out.len();
@@ -267,7 +267,7 @@ impl TableWriter {
     }
 
     /// Extends the table's bounds and sequence numbers to those of its range tombstones.
-    fn note_ranges(&mut self) {
+    fn record_ranges(&mut self) {
         let (Some(first), Some(last)) = (self.ranges.keys().first(), self.ranges.keys().last())
         else {
             return;

@@ -1,7 +1,7 @@
 //! The partitions of a keyspace at one moment, by name.
 //!
 //! A map never changes. A creation or a drop makes another map that shares all but one run of at
-//! most [`RUN_MAX`] sub-trees with it. So ten thousand partitions can be created one by one without
+//! most [`RUN_MAX`] LSM trees with it. So ten thousand partitions can be created one by one without
 //! copying all of them each time, and a reader keeps the map of one moment at the price of a
 //! pointer.
 
@@ -10,10 +10,10 @@ use rhumb_sync::primitive::Arc;
 use super::Tree;
 use crate::types::{SeqNo, TreeId};
 
-/// The largest number of sub-trees of a run. A creation or a drop copies up to this many.
+/// The largest number of LSM trees of a run. A creation or a drop copies up to this many.
 const RUN_MAX: usize = 64;
 
-/// Sub-trees in the order of their names; never empty.
+/// LSM trees in the order of their names; never empty.
 type Run = Arc<[Arc<Tree>]>;
 
 /// The partitions of a keyspace, in the order of their names.
@@ -39,12 +39,12 @@ impl PartitionMap {
         self.count
     }
 
-    /// All sub-trees, in the order of their names.
+    /// All LSM trees, in the order of their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Tree>> {
         self.runs.iter().flat_map(|run| run.iter())
     }
 
-    /// The sub-tree of the partition `name`. O(log n).
+    /// The LSM tree of the partition `name`. O(log n).
     #[inline]
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<Tree>> {
         let place = self.at_or_after(name);
@@ -60,7 +60,7 @@ impl PartitionMap {
         self.normal(Place { run, at })
     }
 
-    /// The sub-tree at a position; `None` after the last.
+    /// The LSM tree at a position; `None` after the last.
     #[inline]
     pub(crate) fn at(&self, place: Place) -> Option<&Arc<Tree>> {
         self.runs.get(place.run)?.get(place.at)
@@ -122,7 +122,7 @@ impl PartitionMap {
         self.runs[run] = trees.into();
     }
 
-    /// This map without the sub-tree `id` of the partition `name`, dropped at sequence number
+    /// This map without the LSM tree `id` of the partition `name`, dropped at sequence number
     /// `since`.
     pub(crate) fn without(&self, name: &[u8], id: TreeId, since: SeqNo) -> Self {
         let mut next = self.clone();
