@@ -14,7 +14,7 @@ const CONSULT: &str = "crates/remote/src/host/consult.rs";
 const DIRECTORY: &str = "crates/remote/src/host/directory.rs";
 const FOLLOW: &str = "crates/share/src/follow.rs";
 const GROUP: &str = "crates/remote/src/host/group.rs";
-const KEYSPACE: &str = "crates/remote/src/client/keyspace.rs";
+const MAPPED: &str = "crates/remote/src/client/keyspace/mapped.rs";
 const LEAF: &str = "crates/remote/src/leaf/mod.rs";
 const MODELS_OF_CLIENT: &str = "crates/remote/src/client/models.rs";
 const PIECES: &str = "crates/remote/src/client/tcp/pieces.rs";
@@ -494,7 +494,7 @@ pub(super) static BUGS: [Bug; 63] = [
     },
     Bug {
         name: "a lease has no end",
-        file: KEYSPACE,
+        file: MAPPED,
         sound: "        let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;",
         broken: "        let is_fresh = beat != 0;",
         suite: Processes,
@@ -526,7 +526,7 @@ pub(super) static BUGS: [Bug; 63] = [
     },
     Bug {
         name: "a reader does not look at the heartbeat",
-        file: KEYSPACE,
+        file: MAPPED,
         sound: "        let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;",
         broken: "        let is_fresh = beat < u64::MAX;",
         suite: Share,
