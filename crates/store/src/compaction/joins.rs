@@ -17,15 +17,21 @@ use crate::options::DatabaseOptions;
 /// halved, each byte is rewritten twice as often, and half as many tables stay.
 const GROWTH: u64 = 4;
 
-/// The largest number of tables that are joined at once. It bounds the time of a look at a level,
-/// which is O(tables x this), if an older version left thousands of tiny tables.
+/// The largest number of tables that are joined at once. Chosen, not measured: joining itself
+/// leaves at most three small tables of each power of four beside each other, so only tables of an
+/// older version make longer runs. Of a thousand such tables, [`pick_run`] takes at most 256,000
+/// steps.
 const RUN_MAX: usize = 256;
 
-/// The least number of small files that are packed. Fewer do no harm, and packing copies what is in
-/// them.
+/// The least number of small files that are packed. Chosen, not measured: as many files stay open
+/// and unpacked, and a file that is packed is copied. Of 20,000 files of 4 KiB, at most 41 stay and
+/// each byte is written at most six times
+/// (`many_small_files_are_packed_and_few_stay`). If this is halved, 8 files fewer stay.
 const FILES_MIN: usize = 16;
 
-/// A table is small if its size is at most the target size of a table divided by this.
+/// A table is small if its size is at most the target size of a table divided by this. Chosen, not
+/// measured: it makes 4 MiB of the default target of 64 MiB, and a level keeps at most seven tables
+/// of that size beside each other, as eight are half of the target and are joined.
 const SMALL_PART: u64 = 16;
 
 /// A table of up to this size shares its file with others that are written with it, even if the

@@ -15,7 +15,7 @@ use crate::{
         warm::warm_like,
     },
     error::{Error, Result},
-    table::{IndexKind, NewTables, Table, TableLayout, TableWriter},
+    table::{BlockIndexKind, NewTables, Table, TableLayout, TableWriter},
     tree::{CompactionState, Tree},
     types::SeqNo,
 };
@@ -186,7 +186,7 @@ impl Core {
 
     /// Begins a table with an id of its own.
     pub(super) fn new_table(&self, layout: &TableLayout) -> TableWriter {
-        self.counters.note_table(layout.index == IndexKind::Learned);
+        self.counters.note_table(layout.index == BlockIndexKind::Learned);
         TableWriter::create(&self.tables, self.new_file_id(), layout)
     }
 

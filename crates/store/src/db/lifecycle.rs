@@ -323,7 +323,7 @@ impl KeyspaceInner {
 mod tests {
     use super::*;
     use crate::{
-        Compression, Database, IndexKind, Keyspace, StringCoding, TableOptions, Training,
+        BlockIndexKind, Compression, Database, Keyspace, StringCoding, TableOptions, Training,
         io::sim::SimFs, table::TableLayout,
     };
 
@@ -336,7 +336,7 @@ mod tests {
     fn changes() -> Vec<TableOptions> {
         let none = TableOptions::default();
         vec![
-            TableOptions { index: Some(IndexKind::BinarySearch), ..none },
+            TableOptions { index: Some(BlockIndexKind::BinarySearch), ..none },
             TableOptions { string_coding: Some(StringCoding::On), ..none },
             TableOptions { training: Some(Training::Never), ..none },
             TableOptions { block_bytes: Some(512), ..none },
@@ -362,7 +362,7 @@ mod tests {
     }
 
     /// The layouts that the tables were written with, and their kinds of index; oldest first.
-    fn written(keyspace: &Keyspace) -> Vec<(TableLayout, IndexKind)> {
+    fn written(keyspace: &Keyspace) -> Vec<(TableLayout, BlockIndexKind)> {
         let trees = keyspace.inner.tree.get().with_partitions();
         let mut all = Vec::new();
         for tree in trees {

@@ -20,7 +20,7 @@ use crate::{
         Access, BlockCache, KeyHash, Lookup, PAGE_BYTES, Step, Table, TableContext, TableCounters,
         TableCursor, TableMeta,
         block::BlockView,
-        footer::{Footer, SectionPlace, put_section},
+        footer::{Footer, SectionExtent, put_section},
         format::{
             COMPRESSION_LZ4, COMPRESSION_NONE, FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION,
             FORMAT_VERSION_RANGES, FRAME_HEADER_BYTES, MAGIC, PAGE_HEADER_BYTES, PAGE_NO_FRAME,
@@ -160,7 +160,7 @@ impl Crafted {
         let mut put = |kind, payload: &[u8]| {
             let offset = file.len() as u64;
             put_section(&mut file, ID, kind, payload);
-            SectionPlace { offset, len: file.len() as u64 - offset }
+            SectionExtent { offset, len: file.len() as u64 - offset }
         };
         let footer = Footer {
             table: ID,
@@ -169,7 +169,7 @@ impl Crafted {
             index: put(SECTION_INDEX, &index),
             filter: put(SECTION_FILTER, &self.filter),
             ranges: match &self.ranges[..] {
-                [] => SectionPlace::default(),
+                [] => SectionExtent::default(),
                 ranges => put(SECTION_RANGES, ranges),
             },
             properties: put(SECTION_PROPERTIES, &self.properties),
@@ -406,7 +406,7 @@ fn look_up<'a>(table: &Arc<Table>, keys: impl Iterator<Item = &'a [u8]>) {
         let hash = KeyHash::of(key);
         for seq in [0, table.meta().seq_min, table.meta().seq_max, SeqNo::MAX] {
             let found = table.lookup(&pin(), None, key, hash, seq);
-            match found.and_then(|found| table.settle(found, key, hash, seq)) {
+            match found.and_then(|found| table.resolve(found, key, hash, seq)) {
                 Ok(Lookup::Large(_, pointer)) => read_large(table, &pointer),
                 Ok(_) => {}
                 Err(error) => assert_refusal(&error),

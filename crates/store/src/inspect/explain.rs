@@ -15,7 +15,7 @@ use crate::{
     error::Result,
     memtable::Memtable,
     table::{
-        IndexKind, KeyHash, Lookup, PAGE_BYTES, Table,
+        BlockIndexKind, KeyHash, Lookup, PAGE_BYTES, Table,
         block::{BlockView, Target},
     },
     types::{Kind, SeqNo, TreeId},
@@ -96,7 +96,7 @@ fn explain_table(table: &Table, level: usize, key: &[u8], seq: SeqNo) -> Result<
     let (index, hash) = (table.index(), KeyHash::of(key));
     let filter = table.filter_answer(hash);
     let explained = index.explain(key);
-    let segment = (index.kind() == IndexKind::Learned).then(|| SegmentStep {
+    let segment = (index.kind() == BlockIndexKind::Learned).then(|| SegmentStep {
         number: u32::try_from(explained.segment).unwrap_or(u32::MAX),
         of: u32::try_from(index.segment_count()).unwrap_or(u32::MAX),
         skip: explained.skip,
@@ -111,7 +111,7 @@ fn explain_table(table: &Table, level: usize, key: &[u8], seq: SeqNo) -> Result<
         Some(false) => Answer::Absent,
         _ => {
             let lookup = table.lookup_in(&block, key, hash, seq)?;
-            answer(table, table.settle(lookup, key, hash, seq)?)?
+            answer(table, table.resolve(lookup, key, hash, seq)?)?
         }
     };
     let removed = table.ranges().map_or(0, |ranges| ranges.newest(key, seq));

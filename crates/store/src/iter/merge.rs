@@ -173,14 +173,14 @@ impl Merge {
     /// source waits for a block or not. Only a walk that waits for a block does this; if everything
     /// is in memory, it is never called.
     #[cold]
-    fn foresee(&mut self, waiting: &[(usize, u32)]) -> Result<()> {
+    fn hint_pages(&mut self, waiting: &[(usize, u32)]) -> Result<()> {
         let keys = Extent::keys_of(self.sources.iter().map(Source::extent));
         for (at, source) in self.sources.iter_mut().enumerate() {
             let extent = source.extent();
             let pages = |demand| extent.pages_of(self.expected, keys, demand);
             let block = waiting.iter().find(|(waits, _)| *waits == at).map(|(_, block)| *block);
             if let Some(cursor) = source.table_cursor() {
-                cursor.foresee(block, pages, !self.forward)?;
+                cursor.hint_pages(block, pages, !self.forward)?;
             }
         }
         Ok(())
@@ -200,7 +200,7 @@ impl Merge {
         if let Some(start) = self.trail.begin(&self.start) {
             self.start = start;
         }
-        self.meet_start();
+        self.find_ranges_at_start();
         for (at, source) in self.sources.iter_mut().enumerate() {
             source.expect(self.expected);
             let Over { view, depth } = self.over.get(at).copied().unwrap_or(Over::NONE);
@@ -221,7 +221,7 @@ impl Merge {
 
     /// Looks for range tombstones over the key where the walk starts, so that nothing under them is
     /// read. A backward walk starts before the key, which no tombstone may cover.
-    fn meet_start(&mut self) {
+    fn find_ranges_at_start(&mut self) {
         let Start::At(key, _) = &self.start else { return };
         for view in &mut self.views {
             view.hides(key, 0, self.seq, true);
@@ -270,7 +270,7 @@ impl Merge {
         }
         match skip {
             Skip::Nothing => self.advance(),
-            Skip::All(Step::Ready) | Skip::Part(Step::Ready) => self.settle_top(),
+            Skip::All(Step::Done(())) | Skip::Part(Step::Done(())) => self.reorder_top(),
             Skip::All(Step::Need(block)) | Skip::Part(Step::Need(block)) => {
                 self.phase = Phase::Moving(block);
                 Ok(self.need(top, block))
@@ -287,7 +287,7 @@ impl Merge {
             return self.advance();
         }
         match self.sources[top].pass_versions(seq, self.forward)? {
-            Step::Ready => self.settle_top(),
+            Step::Done(()) => self.reorder_top(),
             Step::Need(block) => {
                 self.phase = Phase::Moving(block);
                 Ok(self.need(top, block))
@@ -406,7 +406,7 @@ impl Merge {
             return Ok(self.need(top, block));
         }
         match self.sources[top].advance(self.forward)? {
-            Step::Ready => self.settle_top(),
+            Step::Done(()) => self.reorder_top(),
             Step::Need(block) => {
                 self.phase = Phase::Moving(block);
                 Ok(self.need(top, block))
@@ -421,7 +421,7 @@ impl Merge {
             Phase::Starting(waiting) => {
                 let Some((at, wanted)) = waiting.last_mut() else { return Ok(Progress::Done(())) };
                 match self.sources[*at].resume(block, forward)? {
-                    Step::Ready => drop(waiting.pop()),
+                    Step::Done(()) => drop(waiting.pop()),
                     Step::Need(block) => *wanted = block,
                 }
                 self.go_on_starting()
@@ -429,9 +429,9 @@ impl Merge {
             Phase::Moving(wanted) => {
                 let top = self.order[0];
                 match self.sources[top].resume(block, forward)? {
-                    Step::Ready => {
+                    Step::Done(()) => {
                         self.phase = Phase::Standing;
-                        self.settle_top()
+                        self.reorder_top()
                     }
                     Step::Need(block) => {
                         *wanted = block;
@@ -466,7 +466,7 @@ impl Merge {
     pub(crate) fn fetch(&mut self) -> Result<Option<BlockRef>> {
         let waiting = self.waiting();
         if self.expected > 0 {
-            self.foresee(&waiting)?;
+            self.hint_pages(&waiting)?;
         }
         if self.expected > 0 || waiting.len() > 1 {
             self.read_together(&waiting)?;
@@ -507,7 +507,7 @@ impl Merge {
     pub(crate) fn poll_fetch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<BlockRef>>> {
         let waiting = self.waiting();
         if self.expected > 0 {
-            self.foresee(&waiting)?;
+            self.hint_pages(&waiting)?;
         }
         for (at, block) in &waiting {
             let cursor = self.sources[*at].table_cursor();
@@ -560,7 +560,7 @@ impl Merge {
 
     /// Moves the source that was advanced to its position in the order.
     #[inline]
-    fn settle_top(&mut self) -> Result<Progress<()>> {
+    fn reorder_top(&mut self) -> Result<Progress<()>> {
         if !self.sources[self.order[0]].is_valid() {
             return self.leave_top();
         }

@@ -15,7 +15,7 @@ use crate::{
     iter::ranges::RangeView,
     memtable::{MemCursor, MemView},
     table::{Access, TableCursor},
-    tree::{PartitionMap, Place},
+    tree::{PartitionMap, PartitionPosition},
     types::{SeqNo, TreeId},
     version::levels::Levels,
 };
@@ -68,16 +68,16 @@ impl PartitionScan {
             && self.last.as_deref().is_none_or(|last| name <= last)
     }
 
-    /// The place where a walk begins.
-    fn begin(&self, forward: bool) -> Option<Place> {
+    /// The position where a walk begins.
+    fn begin(&self, forward: bool) -> Option<PartitionPosition> {
         if forward {
             return Some(self.map.at_or_after(self.first.as_deref().unwrap_or_default()));
         }
         let Some(last) = &self.last else { return self.map.last() };
-        let place = self.map.at_or_after(last);
-        match self.map.at(place) {
-            Some(tree) if *tree.name == **last => Some(place),
-            _ => self.map.before(place),
+        let position = self.map.at_or_after(last);
+        match self.map.at(position) {
+            Some(tree) if *tree.name == **last => Some(position),
+            _ => self.map.before(position),
         }
     }
 
@@ -96,48 +96,48 @@ impl PartitionScan {
 pub(crate) struct PartitionWalk {
     scan: Arc<PartitionScan>,
     access: Access,
-    place: WalkPlace,
+    position: WalkPosition,
 }
 
 /// The position of a walk through partitions.
-enum WalkPlace {
+enum WalkPosition {
     Before,
-    At(Place),
+    At(PartitionPosition),
     End,
 }
 
 impl PartitionWalk {
     /// A walk through all partitions of `scan`.
     pub(crate) fn new(scan: Arc<PartitionScan>, access: Access) -> Self {
-        Self { scan, access, place: WalkPlace::Before }
+        Self { scan, access, position: WalkPosition::Before }
     }
 
     /// The sources of the next partition that has any; `None` at the end of the range.
     pub(crate) fn next_sources(&mut self, forward: bool) -> Option<SourceSet> {
         let scan = &self.scan;
-        let mut next = match self.place {
-            WalkPlace::Before => scan.begin(forward),
-            WalkPlace::At(place) => Some(place),
-            WalkPlace::End => None,
+        let mut next = match self.position {
+            WalkPosition::Before => scan.begin(forward),
+            WalkPosition::At(position) => Some(position),
+            WalkPosition::End => None,
         };
         let mut sources = SourceSet::default();
         while sources.sources.is_empty() {
             // Nothing is kept of partitions without sources: a walk knows only of LSM trees that it
             // steps through.
             sources = SourceSet::default();
-            let inside = next.and_then(|place| {
-                let tree = scan.map.at(place).filter(|tree| scan.is_inside(&tree.name))?;
-                Some((place, tree))
+            let inside = next.and_then(|position| {
+                let tree = scan.map.at(position).filter(|tree| scan.is_inside(&tree.name))?;
+                Some((position, tree))
             });
-            let Some((place, tree)) = inside else {
-                self.place = WalkPlace::End;
+            let Some((position, tree)) = inside else {
+                self.position = WalkPosition::End;
                 return None;
             };
             let levels = tree.levels.get();
             add_sources(&scan.view, tree.id, &levels, scan.seq, self.access, &mut sources);
-            next = if forward { Some(scan.map.after(place)) } else { scan.map.before(place) };
+            next = if forward { Some(scan.map.after(position)) } else { scan.map.before(position) };
         }
-        self.place = next.map_or(WalkPlace::End, WalkPlace::At);
+        self.position = next.map_or(WalkPosition::End, WalkPosition::At);
         Some(sources)
     }
 }

@@ -82,7 +82,7 @@ impl Source {
                     Start::Last => cursor.seek_to_last(),
                     Start::Before(key, seq) => cursor.seek_before(key, *seq),
                 }
-                Ok(Step::Ready)
+                Ok(Step::Done(()))
             }
             Self::Table(cursor) => start_table(cursor, start),
             Self::Level(cursor) => cursor.start(start),
@@ -111,7 +111,7 @@ impl Source {
                 }
                 let Some(start) = past(span, forward) else {
                     cursor.end();
-                    return Ok(Skip::All(Step::Ready));
+                    return Ok(Skip::All(Step::Done(())));
                 };
                 start_table(cursor, &start).map(Skip::All)
             }
@@ -125,7 +125,7 @@ impl Source {
         match self {
             Self::Mem(cursor) => {
                 cursor.advance();
-                Ok(Step::Ready)
+                Ok(Step::Done(()))
             }
             Self::Table(cursor) => {
                 if forward {
@@ -144,7 +144,7 @@ impl Source {
             // A memtable cursor shows one version of each key.
             Self::Mem(cursor) => {
                 cursor.advance();
-                Ok(Step::Ready)
+                Ok(Step::Done(()))
             }
             Self::Table(cursor) => cursor.pass_versions(seq, forward),
             Self::Level(cursor) => cursor.pass_versions(seq, forward),
@@ -162,7 +162,7 @@ impl Source {
     /// Takes the block that was asked for and goes on.
     pub(crate) fn resume(&mut self, block: BlockRef, forward: bool) -> Result<Step> {
         match self {
-            Self::Mem(_) => Ok(Step::Ready),
+            Self::Mem(_) => Ok(Step::Done(())),
             Self::Table(cursor) => cursor.resume(block),
             Self::Level(cursor) => cursor.resume(block, forward),
         }
@@ -288,7 +288,7 @@ fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bo
                     true => cursor.seek(&key, SeqNo::MAX),
                     false => cursor.seek_before(&successor(&key), SeqNo::MAX),
                 }
-                return Skip::Part(Step::Ready);
+                return Skip::Part(Step::Done(()));
             }
         }
     }
@@ -297,7 +297,7 @@ fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bo
         Some(Start::Before(key, seq)) => cursor.seek_before(&key, seq),
         _ => cursor.end(),
     }
-    Skip::All(Step::Ready)
+    Skip::All(Step::Done(()))
 }
 
 /// [`Source::skip`] in a table that holds the tombstone itself: goes past a run of its entries that
@@ -356,7 +356,7 @@ impl LevelCursor {
     }
 
     /// The table in which a walk begins; beyond the last if there is none.
-    fn place(&self, start: &Start) -> usize {
+    fn table_index(&self, start: &Start) -> usize {
         let level = &self.levels.sorted[self.level - 1];
         let count = level.tables().len();
         match start {
@@ -373,7 +373,7 @@ impl LevelCursor {
 
     /// Like [`Source::start_past`].
     fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
-        self.at = self.place(start);
+        self.at = self.table_index(start);
         self.skip(span, depth, start.is_forward())
     }
 
@@ -391,7 +391,7 @@ impl LevelCursor {
             return match &mut self.cursor {
                 Some(cursor) => {
                     let skip = skip_run(cursor, span, forward)?;
-                    self.settle_skip(skip, forward)
+                    self.finish_skip(skip, forward)
                 }
                 None => Ok(Skip::Nothing),
             };
@@ -408,53 +408,53 @@ impl LevelCursor {
             self.open(at);
         }
         let (Some(cursor), Some(start)) = (self.cursor.as_mut(), start) else {
-            return Ok(Skip::All(Step::Ready));
+            return Ok(Skip::All(Step::Done(())));
         };
         let step = start_table(cursor, &start)?;
-        self.settle(step, forward).map(Skip::All)
+        self.go_on_to_entry(step, forward).map(Skip::All)
     }
 
-    /// [`LevelCursor::settle`] after a skip within a table.
-    fn settle_skip(&mut self, skip: Skip, forward: bool) -> Result<Skip> {
+    /// [`LevelCursor::go_on_to_entry`] after a skip within a table.
+    fn finish_skip(&mut self, skip: Skip, forward: bool) -> Result<Skip> {
         match skip {
             Skip::Nothing => Ok(Skip::Nothing),
-            Skip::Part(step) => self.settle(step, forward).map(Skip::Part),
-            Skip::All(step) => self.settle(step, forward).map(Skip::All),
+            Skip::Part(step) => self.go_on_to_entry(step, forward).map(Skip::Part),
+            Skip::All(step) => self.go_on_to_entry(step, forward).map(Skip::All),
         }
     }
 
     fn start(&mut self, start: &Start) -> Result<Step> {
-        let at = self.place(start);
-        let Some(cursor) = self.open(at) else { return Ok(Step::Ready) };
+        let at = self.table_index(start);
+        let Some(cursor) = self.open(at) else { return Ok(Step::Done(())) };
         let step = start_table(cursor, start)?;
-        self.settle(step, start.is_forward())
+        self.go_on_to_entry(step, start.is_forward())
     }
 
     #[inline]
     fn advance(&mut self, forward: bool) -> Result<Step> {
-        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Ready) };
+        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Done(())) };
         let step = if forward { cursor.next()? } else { cursor.prev()? };
-        if matches!(step, Step::Ready) && cursor.is_valid() {
+        if matches!(step, Step::Done(())) && cursor.is_valid() {
             return Ok(step);
         }
-        self.settle(step, forward)
+        self.go_on_to_entry(step, forward)
     }
 
     /// Like [`Source::pass_versions`].
     fn pass_versions(&mut self, seq: Option<SeqNo>, forward: bool) -> Result<Step> {
-        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Ready) };
+        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Done(())) };
         let step = cursor.pass_versions(seq, forward)?;
-        self.settle(step, forward)
+        self.go_on_to_entry(step, forward)
     }
 
     fn resume(&mut self, block: BlockRef, forward: bool) -> Result<Step> {
-        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Ready) };
+        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Done(())) };
         let step = cursor.resume(block)?;
-        self.settle(step, forward)
+        self.go_on_to_entry(step, forward)
     }
 
     /// Moves on to the neighbouring tables until it finds an entry or needs a block.
-    fn settle(&mut self, mut step: Step, forward: bool) -> Result<Step> {
+    fn go_on_to_entry(&mut self, mut step: Step, forward: bool) -> Result<Step> {
         loop {
             if matches!(step, Step::Need(_)) {
                 return Ok(step);
@@ -464,7 +464,7 @@ impl LevelCursor {
                 _ => return Ok(step),
             }
             let at = if forward { self.at + 1 } else { self.at.wrapping_sub(1) };
-            let Some(cursor) = self.open(at) else { return Ok(Step::Ready) };
+            let Some(cursor) = self.open(at) else { return Ok(Step::Done(())) };
             step = if forward { cursor.first()? } else { cursor.last()? };
         }
     }

@@ -132,11 +132,11 @@ impl Trail {
         // Nothing is known yet but what was recorded.
         self.last.clear();
         self.last.extend_from_slice(near);
-        Some(self.behind(&dead))
+        Some(self.after(&dead))
     }
 
     /// The position where the walk goes on after a dead range.
-    fn behind(&self, dead: &DeadRange) -> Start {
+    fn after(&self, dead: &DeadRange) -> Start {
         match self.forward {
             true => Start::At(dead.to.clone(), SeqNo::MAX),
             false => Start::Before(dead.from.clone(), SeqNo::MAX),
@@ -205,7 +205,7 @@ impl Trail {
     /// Takes the dead range to pass, the position after it, and the range of sources that go there.
     pub(super) fn take_pass(&mut self) -> Option<(DeadRange, Start, usize, usize)> {
         let (dead, first, end) = self.pass.take()?;
-        let start = self.behind(&dead);
+        let start = self.after(&dead);
         Some((dead, start, first, end))
     }
 

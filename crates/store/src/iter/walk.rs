@@ -33,7 +33,7 @@ pub(crate) struct Walk {
     merge: Merge,
     forward: bool,
     seq: SeqNo,
-    place: Place,
+    merge_state: MergeState,
     /// The key whose versions are being passed, while `in_group`.
     group: Vec<u8>,
     in_group: bool,
@@ -45,8 +45,9 @@ pub(crate) struct Walk {
     newest: Found,
 }
 
+/// What the walk has done with the entry under the merge.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum MergeState {
     /// The merge has not begun.
     Before,
     /// The entry under the merge has not been looked at.
@@ -78,7 +79,7 @@ impl Walk {
             merge: Merge::new(inputs, start, end, seq),
             forward,
             seq,
-            place: Place::Before,
+            merge_state: MergeState::Before,
             group: Vec::new(),
             in_group: false,
             tombstones: 0,
@@ -164,7 +165,7 @@ impl Walk {
             if let Progress::Need(request) = moved {
                 return Ok(Progress::Need(request));
             }
-            self.place = Place::On;
+            self.merge_state = MergeState::On;
             match if self.forward { self.look() } else { self.look_back() } {
                 Look::Stands => {
                     self.tombstones = 0;
@@ -205,7 +206,7 @@ impl Walk {
     #[inline]
     fn look(&mut self) -> Look {
         let Some(entry) = self.merge.top() else { return Look::Ended };
-        self.place = Place::Past;
+        self.merge_state = MergeState::Past;
         let seq = entry.seq();
         if seq > self.seq {
             return self.step_over(Some(self.seq));
@@ -281,13 +282,13 @@ impl Walk {
                 Look::GoesOn => {}
                 over => {
                     // The entry under the merge is left, or will not be looked at.
-                    self.place = Place::Past;
+                    self.merge_state = MergeState::Past;
                     return over;
                 }
             }
         }
         let Some(entry) = self.merge.top() else { return Look::Ended };
-        self.place = Place::Past;
+        self.merge_state = MergeState::Past;
         if entry.seq() > self.seq {
             return self.step_over(None);
         }
@@ -329,10 +330,10 @@ impl Plan for Walk {
 
     #[inline]
     fn step(&mut self) -> Result<Progress<bool>> {
-        let moved = match self.place {
-            Place::Before => self.merge.begin()?,
-            Place::On => Progress::Done(()),
-            Place::Past => self.merge.advance()?,
+        let moved = match self.merge_state {
+            MergeState::Before => self.merge.begin()?,
+            MergeState::On => Progress::Done(()),
+            MergeState::Past => self.merge.advance()?,
         };
         self.go_on(moved)
     }

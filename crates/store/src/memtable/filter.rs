@@ -44,7 +44,7 @@ impl Filter {
 
     /// The word of a key and its bits in it.
     #[inline]
-    fn place(&self, key: &[u8]) -> (&AtomicU64, u64) {
+    fn word_and_bits(&self, key: &[u8]) -> (&AtomicU64, u64) {
         let hash = xxh3_64(key);
         // The upper half of the hash selects the word; six bits each of the lower half select the
         // bits.
@@ -60,7 +60,7 @@ impl Filter {
         if !self.is_used.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Relaxed);
         }
-        let (word, bits) = self.place(key);
+        let (word, bits) = self.word_and_bits(key);
         // An overwritten key leaves the cache line shared.
         if word.load(Ordering::Relaxed) & bits != bits {
             word.fetch_or(bits, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Filter {
     #[inline]
     pub(super) fn prefetch(&self, key: &[u8]) {
         if self.is_used.load(Ordering::Relaxed) {
-            prefetch(self.place(key).0);
+            prefetch(self.word_and_bits(key).0);
         }
     }
 
@@ -81,7 +81,7 @@ impl Filter {
         if !self.is_used.load(Ordering::Relaxed) {
             return false;
         }
-        let (word, bits) = self.place(key);
+        let (word, bits) = self.word_and_bits(key);
         word.load(Ordering::Relaxed) & bits == bits
     }
 }

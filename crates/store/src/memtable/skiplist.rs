@@ -2,7 +2,7 @@
 //! with.
 //!
 //! Thread safety: any number of threads may read and insert. Entries are never removed, except that
-//! a newer entry replaces one of the same place.
+//! a newer entry replaces one of the same position.
 //!
 //! The list has an epoch of its own, that of the crate that it comes from. All else has the one of
 //! `rhumb_sync::epoch`, where a pin is a store without a fence.
@@ -18,7 +18,7 @@ use rhumb_sync::{
 
 use super::{
     Limit, Pick,
-    entry::{MemEntry, Place},
+    entry::{MemEntry, SortKey},
 };
 use crate::{
     log::batch::BatchOp,
@@ -38,14 +38,14 @@ const HEAD_BYTES: u32 = 16;
 
 /// The position of an entry in the order: what searching needs of an entry, without owning one.
 trait Position {
-    fn place(&self) -> &Place;
+    fn sort_key(&self) -> &SortKey;
     fn key(&self) -> &[u8];
 }
 
 impl Position for MemEntry {
     #[inline]
-    fn place(&self) -> &Place {
-        &self.place
+    fn sort_key(&self) -> &SortKey {
+        &self.sort_key
     }
     #[inline]
     fn key(&self) -> &[u8] {
@@ -54,20 +54,20 @@ impl Position for MemEntry {
 }
 
 struct Target<'a> {
-    place: Place,
+    sort_key: SortKey,
     key: &'a [u8],
 }
 
 impl<'a> Target<'a> {
     fn new(tree: TreeId, key: &'a [u8], seq: SeqNo) -> Self {
-        Self { place: Place::new(tree, key, seq), key }
+        Self { sort_key: SortKey::new(tree, key, seq), key }
     }
 }
 
 impl Position for Target<'_> {
     #[inline]
-    fn place(&self) -> &Place {
-        &self.place
+    fn sort_key(&self) -> &SortKey {
+        &self.sort_key
     }
     #[inline]
     fn key(&self) -> &[u8] {
@@ -78,7 +78,7 @@ impl Position for Target<'_> {
 /// Compares by LSM tree, then by key, then the newest first.
 #[inline]
 fn compare<A: Position + ?Sized, B: Position + ?Sized>(a: &A, b: &B) -> Order {
-    let (x, y) = (a.place(), b.place());
+    let (x, y) = (a.sort_key(), b.sort_key());
     (x.tree, x.head)
         .cmp(&(y.tree, y.head))
         .then_with(|| {
@@ -259,7 +259,7 @@ impl SkipList {
                 // key.
                 None => from.is_excluded && entry.key() == from.key,
             };
-            if !is_older && entry.place.seq <= pick.seq {
+            if !is_older && entry.sort_key.seq <= pick.seq {
                 run.push(entry.clone());
                 steps = 0;
                 next = at.next();

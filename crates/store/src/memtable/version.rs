@@ -415,18 +415,18 @@ impl Versions {
             let block = (state.free, state.left);
             state.blocks.push(block);
         }
-        let place = state.free;
+        let slot = state.free;
         // SAFETY: the block has room for `left` versions from here on, and no other thread has
         // them.
         unsafe {
-            place.write(version);
-            state.free = place.add(1);
+            slot.write(version);
+            state.free = slot.add(1);
         }
         state.left -= 1;
         drop(state);
         // Prefetches the cache line of a later version, so that no write waits for it.
-        prefetch_address(place.as_ptr().wrapping_add(AHEAD));
-        place.as_ptr().expose_provenance() as u64 | tag
+        prefetch_address(slot.as_ptr().wrapping_add(AHEAD));
+        slot.as_ptr().expose_provenance() as u64 | tag
     }
 
     /// The number of versions that were made. O(1).

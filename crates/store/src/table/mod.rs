@@ -40,6 +40,7 @@ mod lookup;
 mod new_tables;
 mod options;
 pub(crate) mod pages;
+mod progress;
 mod read_ahead;
 mod reader;
 mod sample;
@@ -50,7 +51,7 @@ mod values;
 mod warm;
 mod writer;
 
-pub use index_block::{IndexKind, StringCoding};
+pub use index_block::{BlockIndexKind, StringCoding};
 pub(crate) use options::TableLayout;
 pub use options::{Compression, TableOptions, Training};
 
@@ -62,6 +63,7 @@ pub(crate) use hash::KeyHash;
 pub(crate) use index_block::{BlockAddress, Trained};
 pub(crate) use lookup::{Hit, Lookup};
 pub(crate) use new_tables::NewTables;
+pub(crate) use progress::Progress;
 pub(crate) use read_ahead::{Access, Extent};
 pub(crate) use reader::Table;
 pub(crate) use sample::Drawn;

@@ -20,7 +20,7 @@ use super::{
     file::read_range,
     filter::Filter,
     footer::{
-        Footer, FooterError, Mismatch, SectionPlace, Written, decode_properties, section_payload,
+        Footer, FooterError, Mismatch, SectionExtent, Written, decode_properties, section_payload,
     },
     format::{
         FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION_RANGES, PAGE_BYTES, SECTION_FILTER,
@@ -28,7 +28,7 @@ use super::{
     },
     hash::KeyHash,
     index_block::{BlockAddress, Index, Trained},
-    sample::first_places,
+    sample::first_slots,
     shared::{SharedPart, home_path},
     table_path, value_path,
     values::{LargeRead, ValueFile, ValuePointer},
@@ -68,8 +68,8 @@ pub(crate) struct Table {
     /// True if walks met many tombstones here.
     has_tombstone_runs: AtomicBool,
     obsolete: AtomicBool,
-    /// The number of places for entries that draws count each block as having.
-    pub(super) places: AtomicU32,
+    /// The number of slots for entries that draws count each block as having.
+    pub(super) slots_per_block: AtomicU32,
     /// About the mean length of a block's payload in bytes.
     pub(super) block_bytes_mean: u32,
     /// The number that is added to the sequence numbers in the file.
@@ -128,7 +128,7 @@ impl Table {
         let table = Self {
             seq_shift: shift,
             block_bytes_mean: mean_block_bytes(&meta, parts.footer.block_count),
-            places: AtomicU32::new(first_places(&meta, parts.footer.block_count)),
+            slots_per_block: AtomicU32::new(first_slots(&meta, parts.footer.block_count)),
             blocks: TableBlocks::new(&ctx.cache, parts.footer.block_count),
             ctx: Arc::clone(ctx),
             meta,
@@ -428,13 +428,13 @@ fn load(ctx: &TableContext, file: Arc<dyn ReadableFile>, path: &Path, id: FileId
         tail_start = footer.index.offset;
         tail = read_part(&*file, path, tail_start, file_bytes)?;
     }
-    let section = |place: SectionPlace, kind| {
-        let start = usize::try_from(place.offset - tail_start).unwrap_or(usize::MAX);
-        let len = usize::try_from(place.len).unwrap_or(usize::MAX);
+    let section = |extent: SectionExtent, kind| {
+        let start = usize::try_from(extent.offset - tail_start).unwrap_or(usize::MAX);
+        let len = usize::try_from(extent.len).unwrap_or(usize::MAX);
         // The footer was checked: all sections lie between the data area and the footer.
         let bytes = tail.get(start..).and_then(|bytes| bytes.get(..len)).unwrap_or_default();
         section_payload(bytes, id, kind)
-            .map_err(|bad| Error::corrupt(path, place.offset, bad.expected, bad.found))
+            .map_err(|bad| Error::corrupt(path, extent.offset, bad.expected, bad.found))
     };
     let index = section(footer.index, SECTION_INDEX)?;
     let index = Index::decode(index, footer.block_count, footer.data_pages)

@@ -14,7 +14,7 @@ use super::{
     block::BlockBuilder,
     compress::Compressor,
     filter::FilterBuilder,
-    footer::{Footer, SectionPlace, Written, encode_properties, section_header},
+    footer::{Footer, SectionExtent, Written, encode_properties, section_header},
     format::{
         FILE_ALIGN_BYTES, FOOTER_BYTES, FRAME_HEADER_BYTES, SECTION_FILTER, SECTION_INDEX,
         SECTION_PROPERTIES, SECTION_RANGES,
@@ -442,14 +442,14 @@ impl TableWriter {
             (SECTION_RANGES, &*ranges, &mut footer.ranges),
             (SECTION_PROPERTIES, &*properties, &mut footer.properties),
         ];
-        for (kind, payload, place) in sections {
+        for (kind, payload, extent) in sections {
             if kind == SECTION_RANGES && self.ranges.is_empty() {
                 continue;
             }
             let offset = self.out.len();
             self.out.put(&section_header(self.id, kind, payload))?;
             self.out.put(payload)?;
-            *place = SectionPlace { offset, len: self.out.len() - offset };
+            *extent = SectionExtent { offset, len: self.out.len() - offset };
         }
         let end = self.out.len() + FOOTER_BYTES as u64;
         let padding = end.next_multiple_of(FILE_ALIGN_BYTES as u64) - end;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 pub(crate) use all::Trees;
-pub(crate) use partitions::{PartitionMap, Place};
+pub(crate) use partitions::{PartitionMap, PartitionPosition};
 
 /// An LSM tree: the levels that hold the entries of one keyspace, or of one partition of it.
 pub(crate) struct Tree {

@@ -10,7 +10,7 @@ use std::{hint::black_box, time::Instant};
 use rhumb_model::code;
 use rhumb_testkit::random::Random;
 
-use super::{Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding};
+use super::{BlockIndexKind, Index, IndexBuilder, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding};
 
 const TABLE_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: u32 = 4096;
@@ -57,7 +57,7 @@ struct Totals {
 }
 
 /// A kind of index, and how its keys are coded.
-type Way = (IndexKind, StringCoding);
+type Way = (BlockIndexKind, StringCoding);
 
 /// Builds one table from key `from` on; returns the number of the key after its last.
 fn one_table(keys: &Keys, way: Way, from: usize, totals: &mut Totals) -> usize {
@@ -135,8 +135,8 @@ fn best_locate_ns(index: &Index, keys: &Keys) -> f64 {
 
 fn measure(name: &str, keys: &Keys) {
     let mut per_key = Vec::new();
-    let learned = StringCoding::ALL.map(|coding| (IndexKind::Learned, coding));
-    let binary = (IndexKind::BinarySearch, StringCoding::Off);
+    let learned = StringCoding::ALL.map(|coding| (BlockIndexKind::Learned, coding));
+    let binary = (BlockIndexKind::BinarySearch, StringCoding::Off);
     for way in std::iter::once(binary).chain(learned) {
         let mut totals = Totals::default();
         let mut from = 0;

@@ -1,9 +1,9 @@
 //! The index block: which entries share a data block, and which data block holds a key.
 //!
-//! There are two kinds over the same data area. [`IndexKind::BinarySearch`] cuts blocks at a size
-//! and keeps a separator and a handle for each, as most stores do. [`IndexKind::Learned`] lets a
-//! model decide which block an entry goes to while the table is written. So the same model finds
-//! the block again exactly: there are no separators of blocks, and no search among them.
+//! There are two kinds over the same data area. [`BlockIndexKind::BinarySearch`] cuts blocks at a
+//! size and keeps a separator and a handle for each, as most stores do. [`BlockIndexKind::Learned`]
+//! lets a model decide which block an entry goes to while the table is written. So the same model
+//! finds the block again exactly: there are no separators of blocks, and no search among them.
 //!
 //! The index block decides and finds; it does no I/O and knows nothing of what is in a block.
 //! `docs/format/index.md` has its bytes.
@@ -35,7 +35,7 @@ const PAGE_PAYLOAD_BYTES: u32 = super::format::PAGE_PAYLOAD_BYTES as u32;
 
 /// How a table finds the block of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum IndexKind {
+pub enum BlockIndexKind {
     /// A model, trained while the table is written, names the one block that can hold the key.
     #[default]
     Learned,
@@ -43,7 +43,7 @@ pub enum IndexKind {
     BinarySearch,
 }
 
-impl IndexKind {
+impl BlockIndexKind {
     /// The byte that stands for this kind in options.
     #[must_use]
     pub fn to_byte(self) -> u8 {
@@ -180,18 +180,20 @@ pub(crate) struct SegmentInfo {
 /// Decides, while a table is written, which entries share a block, and writes the index of them.
 #[derive(Debug)]
 pub(crate) enum IndexBuilder {
-    /// A builder of kind [`IndexKind::Learned`].
+    /// A builder of kind [`BlockIndexKind::Learned`].
     Learned(Box<LearnedBuilder>),
-    /// A builder of kind [`IndexKind::BinarySearch`].
+    /// A builder of kind [`BlockIndexKind::BinarySearch`].
     BinarySearch(Box<BinarySearchBuilder>),
 }
 
 impl IndexBuilder {
     /// A builder that aims at blocks of `block_bytes`, before compression.
-    pub(crate) fn new(kind: IndexKind, coding: StringCoding, block_bytes: u32) -> Self {
+    pub(crate) fn new(kind: BlockIndexKind, coding: StringCoding, block_bytes: u32) -> Self {
         match kind {
-            IndexKind::Learned => Self::Learned(Box::new(LearnedBuilder::new(block_bytes, coding))),
-            IndexKind::BinarySearch => {
+            BlockIndexKind::Learned => {
+                Self::Learned(Box::new(LearnedBuilder::new(block_bytes, coding)))
+            }
+            BlockIndexKind::BinarySearch => {
                 Self::BinarySearch(Box::new(BinarySearchBuilder::new(block_bytes)))
             }
         }
@@ -291,10 +293,10 @@ impl Index {
     }
 
     /// The kind of this index.
-    pub(crate) fn kind(&self) -> IndexKind {
+    pub(crate) fn kind(&self) -> BlockIndexKind {
         match self.kind {
-            Kind::Learned(_) => IndexKind::Learned,
-            Kind::BinarySearch(_) => IndexKind::BinarySearch,
+            Kind::Learned(_) => BlockIndexKind::Learned,
+            Kind::BinarySearch(_) => BlockIndexKind::BinarySearch,
         }
     }
 
@@ -329,15 +331,15 @@ impl Index {
 
     /// The first half of [`Index::locate`]: the segment of `key`, whose line is prefetched.
     #[inline]
-    pub(crate) fn approach(&self, key: &[u8]) -> usize {
+    pub(crate) fn find_segment(&self, key: &[u8]) -> usize {
         match &self.kind {
-            Kind::Learned(index) => index.approach(key),
+            Kind::Learned(index) => index.find_segment(key),
             Kind::BinarySearch(_) => 0,
         }
     }
 
     /// The second half of [`Index::locate`]: the one block that can hold `key`, in the segment that
-    /// [`Index::approach`] returned for it.
+    /// [`Index::find_segment`] returned for it.
     #[inline]
     pub(crate) fn locate_in(&self, segment: usize, key: &[u8]) -> u32 {
         match &self.kind {

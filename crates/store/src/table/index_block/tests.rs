@@ -4,24 +4,24 @@
 use proptest::prelude::*;
 
 use super::{
-    BlockAddress, Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding,
-    learned::BLOCK_COST_FACTOR_MAX,
+    BlockAddress, BlockIndexKind, Index, IndexBuilder, PAGE_BYTES, PAGE_PAYLOAD_BYTES,
+    StringCoding, learned::BLOCK_COST_FACTOR_MAX,
 };
 
 /// A kind of index, and how its keys are coded.
-type Way = (IndexKind, StringCoding);
+type Way = (BlockIndexKind, StringCoding);
 
-const LEARNED: Way = (IndexKind::Learned, StringCoding::Off);
-const CODED: Way = (IndexKind::Learned, StringCoding::On);
-const SEARCHED: Way = (IndexKind::BinarySearch, StringCoding::Off);
-const WAYS: [Way; 4] = [LEARNED, CODED, (IndexKind::Learned, StringCoding::Auto), SEARCHED];
+const LEARNED: Way = (BlockIndexKind::Learned, StringCoding::Off);
+const CODED: Way = (BlockIndexKind::Learned, StringCoding::On);
+const SEARCHED: Way = (BlockIndexKind::BinarySearch, StringCoding::Off);
+const WAYS: [Way; 4] = [LEARNED, CODED, (BlockIndexKind::Learned, StringCoding::Auto), SEARCHED];
 const FRAME_BYTES: u64 = 17;
 
 /// Sorted distinct keys, each with the sizes of its versions.
 type Units = Vec<(Vec<u8>, Vec<usize>)>;
 
 struct Built {
-    kind: IndexKind,
+    kind: BlockIndexKind,
     block_bytes: u32,
     units: Units,
     /// The block of each unit.
@@ -121,11 +121,11 @@ impl Built {
             let bytes = versions.iter().sum::<usize>() as u64;
             let (cost, units) = &mut costs[*block as usize];
             match self.kind {
-                IndexKind::Learned => {
+                BlockIndexKind::Learned => {
                     *cost += bytes.min(limit);
                     assert!(*units == 0 || *cost <= BLOCK_COST_FACTOR_MAX * limit, "block {block}");
                 }
-                IndexKind::BinarySearch => {
+                BlockIndexKind::BinarySearch => {
                     // The newest version of a key decides where it goes; older ones follow it.
                     assert!(*units == 0 || *cost + versions[0] as u64 <= limit, "block {block}");
                     *cost += bytes;
@@ -134,7 +134,7 @@ impl Built {
             *units += 1;
         }
         let has_empty = costs.iter().any(|(_, units)| *units == 0);
-        assert!(self.kind == IndexKind::Learned || !has_empty);
+        assert!(self.kind == BlockIndexKind::Learned || !has_empty);
     }
 
     fn check_segments(&self) {
@@ -221,7 +221,10 @@ fn mix(i: u64) -> u64 {
 
 #[test]
 fn kinds_have_stable_bytes() {
-    assert_eq!([IndexKind::Learned, IndexKind::BinarySearch].map(IndexKind::to_byte), [1, 2]);
+    assert_eq!(
+        [BlockIndexKind::Learned, BlockIndexKind::BinarySearch].map(BlockIndexKind::to_byte),
+        [1, 2]
+    );
     assert_eq!(StringCoding::ALL.map(StringCoding::to_byte), [0, 1, 2]);
     assert_eq!(
         StringCoding::ALL.map(|way| StringCoding::from_byte(way.to_byte()).unwrap()),
@@ -229,9 +232,9 @@ fn kinds_have_stable_bytes() {
     );
     assert_eq!(StringCoding::from_byte(3), None);
     for byte in 0..=255 {
-        assert!(IndexKind::from_byte(byte).is_none_or(|kind| kind.to_byte() == byte));
+        assert!(BlockIndexKind::from_byte(byte).is_none_or(|kind| kind.to_byte() == byte));
     }
-    assert_eq!(IndexKind::default(), IndexKind::Learned);
+    assert_eq!(BlockIndexKind::default(), BlockIndexKind::Learned);
 }
 
 #[test]
