@@ -21,7 +21,7 @@ use super::{
 use crate::{
     client::Reader,
     error::{Error, Result},
-    fabric::{Fabric, Image, MappedFabric, Place},
+    fabric::{Extent, Fabric, Image, MappedFabric},
     layout::{Geometry, control},
     message::{HEADER_WORDS, Hint},
     region::HostRegion,
@@ -274,7 +274,7 @@ impl Share {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the keyspace's clients keep no models, and name leaves.
-    pub(super) fn read_pieces(&self, places: &[Place], image: &mut Image) -> Result<()> {
+    pub(super) fn read_pieces(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
         if self.geometry.is_some() {
             return Err(Error::InvalidArgument("clients of this keyspace keep no models".into()));
         }
@@ -282,9 +282,9 @@ impl Share {
         let is_copy = matches!(self.source, Source::Published(..));
         if is_copy && control::heartbeat(control) == 0 {
             // It answers for nothing now, and no piece can be read.
-            return MappedFabric::new(&[], &[]).read(places, image);
+            return MappedFabric::new(&[], &[]).read(extents, image);
         }
-        MappedFabric::new(control, leaves).read(places, image)
+        MappedFabric::new(control, leaves).read(extents, image)
     }
 
     /// What the control part begins with.

@@ -157,14 +157,14 @@ pub(super) static BUGS: [Bug; 63] = [
     Bug {
         name: "the generation is the first piece of a message and not the last",
         file: PIECES,
-        sound: "            let places = places.iter().chain([&GENERATION]).copied().collect();
-            Request::Pieces { keyspace: opened.number, places }
+        sound: "            let extents = extents.iter().chain([&GENERATION]).copied().collect();
+            Request::Pieces { keyspace: opened.number, extents }
         };
         let seen = self.link.call(self.keyspace, true, request, |reply| match reply {
             Reply::Pieces { guards, bytes } => split_last(&guards, bytes)
 ",
-        broken: "            let places = [&GENERATION].into_iter().chain(places).copied().collect();
-            Request::Pieces { keyspace: opened.number, places }
+        broken: "            let extents = [&GENERATION].into_iter().chain(extents).copied().collect();
+            Request::Pieces { keyspace: opened.number, extents }
         };
         let seen = self.link.call(self.keyspace, true, request, |reply| match reply {
             Reply::Pieces { guards, bytes } => (guards.split_first().zip(bytes.split_first_chunk()))

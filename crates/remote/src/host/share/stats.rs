@@ -50,7 +50,7 @@ pub struct ModelStats {
     pub training_ns: u64,
     /// Keys that models were trained on.
     pub trained_keys: u64,
-    /// Sum of the places by which predictions of these keys were wrong. A leaf has 16 places.
+    /// Sum of the positions by which predictions of these keys were wrong. A leaf has 16 places.
     pub trained_errors: u64,
     /// Leaves that were split.
     pub splits: u64,
