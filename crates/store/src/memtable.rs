@@ -35,10 +35,10 @@ use rhumb_sync::{
 use self::{
     cursor::{Limit, Pick},
     dead::DeadRanges,
-    filter::Filter,
+    filter::MemFilter,
     learned::Learned,
     skiplist::SkipList,
-    trees::Trees,
+    trees::TreeSlots,
 };
 use crate::{
     log::{Lsn, batch::BatchOp, creation::Creation},
@@ -86,10 +86,10 @@ const CREATION_BYTES: usize = 512;
 /// them.
 pub(crate) struct Memtable {
     entries: Entries,
-    filter: Filter,
+    filter: MemFilter,
     /// Set with the first range tombstone. Until then reads do not look at `ranges`.
     has_ranges: AtomicBool,
-    ranges: Trees<RangeLog>,
+    ranges: TreeSlots<RangeLog>,
     /// Key ranges in which walks found nothing living.
     dead: DeadRanges,
     /// The number of entries that walks stepped over, in this memtable and all others of the
@@ -142,13 +142,13 @@ impl Memtable {
     }
 
     fn of(entries: Entries, log: Option<LogFloor>, bytes_max: u64) -> Self {
-        let filter = Filter::new(bytes_max);
+        let filter = MemFilter::new(bytes_max);
         Self {
             entries,
             bytes: AtomicUsize::new(filter.bytes()),
             filter,
             has_ranges: AtomicBool::new(false),
-            ranges: Trees::new(),
+            ranges: TreeSlots::new(),
             dead: DeadRanges::default(),
             passed: Arc::default(),
             first_entry: AtomicU64::new(SeqNo::MAX),

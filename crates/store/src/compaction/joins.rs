@@ -41,7 +41,7 @@ const SHARED_BYTES_MIN: u64 = 256 << 10;
 
 /// The sizes that joining goes by, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
+pub(crate) struct JoinSizes {
     /// The largest table that is joined with others.
     pub(crate) small: u64,
     /// The target size of tables; a joined table never exceeds it.
@@ -50,7 +50,7 @@ pub(crate) struct Sizes {
     pub(crate) shared: u64,
 }
 
-impl Sizes {
+impl JoinSizes {
     /// The sizes of a database with these options.
     pub(crate) fn of(options: &DatabaseOptions) -> Self {
         let target = options.table_bytes;
@@ -62,7 +62,7 @@ impl Sizes {
 
 /// The neighbours to join next, among adjacent tables of these sizes: the longest run that
 /// qualifies, and of several the one with the fewest bytes. O(tables x 256).
-pub(crate) fn pick_run(bytes: &[u64], sizes: Sizes) -> Option<Range<usize>> {
+pub(crate) fn pick_run(bytes: &[u64], sizes: JoinSizes) -> Option<Range<usize>> {
     let mut best: Option<(usize, std::cmp::Reverse<u64>, Range<usize>)> = None;
     for from in 0..bytes.len() {
         let (mut total, mut largest) = (0_u64, 0);
@@ -89,7 +89,7 @@ pub(crate) fn pick_run(bytes: &[u64], sizes: Sizes) -> Option<Range<usize>> {
 /// largest number for which the packed file is [`GROWTH`] times as large as the largest of its
 /// parts; 0 if packing is not needed. At most 16 files stay unpacked, and one more for each time
 /// that sizes grow by a third. O(files).
-pub(crate) fn pick_files(ascending: &[u64], sizes: Sizes) -> usize {
+pub(crate) fn pick_files(ascending: &[u64], sizes: JoinSizes) -> usize {
     let mut total = 0_u64;
     let mut found = 0;
     for (&bytes, count) in ascending.iter().zip(1..) {
@@ -108,7 +108,7 @@ pub(crate) fn pick_files(ascending: &[u64], sizes: Sizes) -> usize {
 mod tests {
     use super::*;
 
-    const SIZES: Sizes = Sizes { small: 4 << 20, target: 64 << 20, shared: 4 << 20 };
+    const SIZES: JoinSizes = JoinSizes { small: 4 << 20, target: 64 << 20, shared: 4 << 20 };
     const TABLE: u64 = 4 << 10;
 
     #[test]

@@ -4,7 +4,7 @@
 //! A cut is just after the last key of the table before it. So the bounds of two tables never
 //! touch, and every range tombstone lies within the bounds of its table.
 
-use super::merge::Target;
+use super::merge::MergeTarget;
 use crate::{
     error::Result,
     keys::key_after,
@@ -15,7 +15,7 @@ use crate::{
 
 /// Tables being written, one after another.
 pub(super) struct Output<'t, 'a, 'c> {
-    target: Target<'t>,
+    target: MergeTarget<'t>,
     /// The range tombstones that must stay; all have an end.
     ranges: Ranges,
     /// Range tombstones before this key are in tables that were finished.
@@ -26,7 +26,11 @@ pub(super) struct Output<'t, 'a, 'c> {
 }
 
 impl<'t, 'a, 'c> Output<'t, 'a, 'c> {
-    pub(super) fn new(target: Target<'t>, ranges: Ranges, done: &'a mut NewTables<'c>) -> Self {
+    pub(super) fn new(
+        target: MergeTarget<'t>,
+        ranges: Ranges,
+        done: &'a mut NewTables<'c>,
+    ) -> Self {
         let (from, hidden) = (Box::default(), HiddenRunsBuilder::default());
         Self { target, ranges, from, open: None, hidden, done }
     }
@@ -40,7 +44,7 @@ impl<'t, 'a, 'c> Output<'t, 'a, 'c> {
 
     /// The table that gets the next entry.
     pub(super) fn writer(&mut self) -> &mut TableWriter {
-        let Target { new_table, layout, held, .. } = &self.target;
+        let MergeTarget { new_table, layout, held, .. } = &self.target;
         self.open.get_or_insert_with(|| new_table(layout).holding(*held))
     }
 

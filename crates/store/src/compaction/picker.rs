@@ -10,7 +10,7 @@ use rhumb_sync::primitive::Arc;
 use super::{
     garbage::is_tombstone_heavy,
     job::{Job, Merge},
-    joins::{self, Sizes},
+    joins::{self, JoinSizes},
 };
 use crate::{
     options::{DatabaseOptions, L0_TABLES_TRIGGER, LEVEL_RATIO},
@@ -33,7 +33,7 @@ pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions, oldest: SeqNo) 
     };
     let l0 = levels.l0.len() as f64 / L0_TABLES_TRIGGER as f64;
     let mut scores = vec![l0.max(any_needs(0))];
-    let sizes = Sizes::of(options);
+    let sizes = JoinSizes::of(options);
     for (level, at) in levels.sorted.iter().zip(1..) {
         let joins = match run_of(level.tables(), sizes) {
             Some(_) => 1.0,
@@ -58,7 +58,7 @@ fn size_score(levels: &Levels, level: usize, options: &DatabaseOptions) -> f64 {
 }
 
 /// The neighbours in a level that should be joined.
-fn run_of(tables: &[Arc<Table>], sizes: Sizes) -> Option<&[Arc<Table>]> {
+fn run_of(tables: &[Arc<Table>], sizes: JoinSizes) -> Option<&[Arc<Table>]> {
     let bytes: Vec<u64> = tables.iter().map(|table| table.meta().total_bytes()).collect();
     joins::pick_run(&bytes, sizes).map(|run| &tables[run])
 }
@@ -72,7 +72,7 @@ fn needs_compaction(levels: &Levels, level: usize, table: &Table, oldest: SeqNo)
 /// Returns true if a compaction reads little enough to be done together with others like it, of
 /// other LSM trees: their outputs share a file.
 pub(crate) fn is_small(merge: &Merge, options: &DatabaseOptions) -> bool {
-    merge.input_bytes() <= SMALL_JOB_TABLES * Sizes::of(options).shared
+    merge.input_bytes() <= SMALL_JOB_TABLES * JoinSizes::of(options).shared
 }
 
 /// The most urgent level that is due, with its score.
@@ -97,7 +97,7 @@ pub(crate) fn pick(
     options: &DatabaseOptions,
     oldest: SeqNo,
 ) -> Option<Job> {
-    let sizes = Sizes::of(options);
+    let sizes = JoinSizes::of(options);
     if level == 0 {
         return pick_l0(levels, options);
     }
@@ -128,7 +128,7 @@ pub(crate) fn pick(
 /// simply move down; or of small tables into one, if the next level would cost much more than they
 /// hold.
 fn pick_l0(levels: &Levels, options: &DatabaseOptions) -> Option<Job> {
-    let sizes = Sizes::of(options);
+    let sizes = JoinSizes::of(options);
     let (oldest, newer) = levels.l0.split_last()?;
     let (from, to) = (&oldest.meta().smallest, &oldest.meta().largest);
     let alone = newer.iter().all(|t| t.meta().largest < *from || t.meta().smallest > *to);

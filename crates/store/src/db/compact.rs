@@ -10,7 +10,7 @@ use crate::{
     compaction::{
         garbage::hidden,
         job::{Job, Merge, Placed},
-        merge::{Finish, Target, merge_tables},
+        merge::{Finish, MergeTarget, merge_tables},
         picker,
         warm::warm_like,
     },
@@ -179,7 +179,7 @@ impl Core {
         let layout = tree.options.table().with_writers(0);
         let table_bytes = self.options.table_bytes;
         let new_table = |layout: &TableLayout| self.new_table(layout);
-        let target = Target { layout, table_bytes, held, new_table: &new_table, finish };
+        let target = MergeTarget { layout, table_bytes, held, new_table: &new_table, finish };
         let go_on = || self.check_compaction_wanted(tree);
         merge_tables(merge, self.snapshots.list(), target, &go_on, outputs)
     }

@@ -8,7 +8,7 @@ use super::{
     install::{IfDropped, TreeChange, With},
 };
 use crate::{
-    compaction::{garbage, joins::Sizes, warm::warm_like},
+    compaction::{garbage, joins::JoinSizes, warm::warm_like},
     error::Result,
     memtable::{LogFloor, MemCursor, MemView, Memtable},
     ranges::{HiddenRuns, HiddenRunsBuilder, Sweep, newest_of},
@@ -61,7 +61,7 @@ impl Core {
         let (mut trees, mut tables, mut shared) = (Vec::new(), NewTables::new(&self.tables), None);
         let writers = self.counters.writers.swap(0, Ordering::Relaxed);
         let ids = memtable.trees();
-        let (are_many, held) = (ids.len() > 1, Sizes::of(&self.options).shared);
+        let (are_many, held) = (ids.len() > 1, JoinSizes::of(&self.options).shared);
         for id in ids {
             let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
             let options = tree.options.table().with_writers(writers);

@@ -20,7 +20,7 @@ use crate::{
     table::{
         BlockCache, BlockIndexKind, Compression, KeyHash, StringCoding, TableContext,
         TableCounters, TableLayout, TableMeta, TablePlace, TableWriter, block::BlockBuilder,
-        index_block::IndexBuilder, table_path,
+        index_block::BlockIndexBuilder, table_path,
     },
     types::Kind,
     version::{
@@ -107,7 +107,7 @@ const WAYS: [Way; 3] = [
 
 /// An index block, and the numbers of its blocks and pages.
 fn index_of((kind, coding): Way, keys: &[Vec<u8>], block_bytes: u32) -> (Vec<u8>, u16, u16) {
-    let mut builder = IndexBuilder::new(kind, coding, block_bytes);
+    let mut builder = BlockIndexBuilder::new(kind, coding, block_bytes);
     let mut cuts = Vec::new();
     for key in keys {
         builder.push(key, key.len() + 20, &mut cuts);

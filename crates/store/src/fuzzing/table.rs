@@ -28,7 +28,7 @@ use crate::{
             SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
         },
         index_block::LEARNED,
-        pages::FrameHeader,
+        pages::PageFrameHeader,
     },
     types::{Kind, SeqNo},
 };
@@ -251,7 +251,7 @@ fn repair_frames(file: &mut [u8], pages: usize, blocks: u32) {
         let payload = stream.get(payload_at..).and_then(|rest| rest.get(..stored_len as usize));
         let Some(payload) = payload else { break };
         let (raw_len, compression) = (u32_at(&stream, at + 4), stream[at + 8]);
-        let header = FrameHeader::of(ID, block, stored_len, raw_len, compression, payload);
+        let header = PageFrameHeader::of(ID, block, stored_len, raw_len, compression, payload);
         let end = payload_at + payload.len();
         overwrite(&mut stream, at + 9, &header.checksum.to_le_bytes());
         at = end;

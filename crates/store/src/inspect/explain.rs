@@ -16,7 +16,7 @@ use crate::{
     memtable::Memtable,
     table::{
         BlockIndexKind, KeyHash, Lookup, PAGE_BYTES, Table,
-        block::{BlockView, Target},
+        block::{BlockView, SeekTarget},
     },
     types::{Kind, SeqNo, TreeId},
     version::levels::Levels,
@@ -168,7 +168,7 @@ fn find_block(table: &Table, key: &[u8]) -> Result<Option<u32>> {
     let block = table.read_block(number, true)?;
     let malformed = |damaged| table.damaged_block(number, damaged);
     let view = BlockView::parse(block.bytes()).map_err(malformed)?;
-    let position = view.lower_bound(Target { key, seq: SeqNo::MAX }).map_err(malformed)?;
+    let position = view.lower_bound(SeekTarget { key, seq: SeqNo::MAX }).map_err(malformed)?;
     if position == view.count() {
         return Ok(None);
     }

@@ -12,14 +12,14 @@ use rhumb_sync::primitive::Arc;
 use super::{
     partitions::PartitionWalk,
     source::{Skip, Source, Start},
-    trail::{Trail, Trees},
+    trail::{MergedTrees, Trail},
 };
 use crate::{
     error::Result,
     iter::ranges::RangeView,
     plan::{Progress, drivers::read_many},
     slice::BlockRef,
-    table::{Extent, Step, TableCursor},
+    table::{DataSize, Step, TableCursor},
     types::{SeqNo, compare_entries, compare_keys},
 };
 
@@ -32,7 +32,7 @@ const STEPS_MAX: u32 = 8;
 pub(crate) struct SourceSet {
     pub(crate) sources: Vec<Source>,
     /// The LSM trees of the sources.
-    pub(super) trees: Trees,
+    pub(super) trees: MergedTrees,
     /// The range tombstones of each LSM tree that has some.
     views: Vec<RangeView>,
     /// For each source, the view that covers its entries. Empty while there are no views at all.
@@ -93,7 +93,7 @@ pub(crate) enum Inputs {
 /// `order` names the sources that stand on an entry, sorted by that entry. There are few sources,
 /// and the next entry mostly comes from the same one as the last, so keeping the list sorted by
 /// insertion costs one comparison per entry, less than a heap.
-pub(crate) struct Merge {
+pub(crate) struct MergedSources {
     sources: Vec<Source>,
     /// As in [`SourceSet`].
     views: Vec<RangeView>,
@@ -128,9 +128,10 @@ enum Phase {
     Standing,
 }
 
-impl Merge {
-    /// A walk over `inputs` from `start`. It stands nowhere before [`Merge::begin`]. Entries beyond
-    /// `end` may be left out. The range tombstones are those that a reader at `seq` sees.
+impl MergedSources {
+    /// A walk over `inputs` from `start`. It stands nowhere before [`MergedSources::begin`].
+    /// Entries beyond `end` may be left out. The range tombstones are those that a reader at `seq`
+    /// sees.
     pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>, seq: SeqNo) -> Self {
         let forward = start.is_forward();
         let (set, partitions) = match inputs {
@@ -174,7 +175,7 @@ impl Merge {
     /// is in memory, it is never called.
     #[cold]
     fn hint_pages(&mut self, waiting: &[(usize, u32)]) -> Result<()> {
-        let keys = Extent::keys_of(self.sources.iter().map(Source::extent));
+        let keys = DataSize::keys_of(self.sources.iter().map(Source::extent));
         for (at, source) in self.sources.iter_mut().enumerate() {
             let extent = source.extent();
             let pages = |demand| extent.pages_of(self.expected, keys, demand);
@@ -251,8 +252,8 @@ impl Merge {
         view.is_some_and(|view| view.hides(key, entry, self.seq, self.forward))
     }
 
-    /// Like [`Merge::advance`] from an entry under a range tombstone: goes past all that the
-    /// tombstone covers, or to where the source may have something newer.
+    /// Like [`MergedSources::advance`] from an entry under a range tombstone: goes past all that
+    /// the tombstone covers, or to where the source may have something newer.
     pub(crate) fn skip(&mut self) -> Result<Progress<()>> {
         self.passed += 1;
         if self.passed <= STEPS_MAX || matches!(self.phase, Phase::Moving(_)) {
@@ -278,9 +279,9 @@ impl Merge {
         }
     }
 
-    /// Like [`Merge::advance`] from one of many versions of a key: the source under the walk goes
-    /// past those that a reader at `seq` does not see, or without `seq` past all of them. See
-    /// [`Source::pass_versions`].
+    /// Like [`MergedSources::advance`] from one of many versions of a key: the source under the
+    /// walk goes past those that a reader at `seq` does not see, or without `seq` past all of them.
+    /// See [`Source::pass_versions`].
     pub(crate) fn pass_versions(&mut self, seq: Option<SeqNo>) -> Result<Progress<()>> {
         let Some(&top) = self.order.first() else { return self.advance() };
         if matches!(self.phase, Phase::Moving(_)) {
@@ -316,7 +317,7 @@ impl Merge {
     }
 
     /// Records that the walk stepped over a dead key. Returns true if the walk must go on with
-    /// [`Merge::pass_dead`].
+    /// [`MergedSources::pass_dead`].
     pub(super) fn record_dead_key(&mut self, key: &[u8]) -> bool {
         self.trail.record_dead_key(key, self.order.first().copied())
     }
@@ -339,8 +340,8 @@ impl Merge {
         self.trail.end();
     }
 
-    /// Like [`Merge::advance`] from a dead key in a dead range in which no key is known to live:
-    /// all sources of its LSM tree go past the dead range.
+    /// Like [`MergedSources::advance`] from a dead key in a dead range in which no key is known to
+    /// live: all sources of its LSM tree go past the dead range.
     pub(super) fn pass_dead(&mut self) -> Result<Progress<()>> {
         let Some((dead, start, first, end)) = self.trail.take_pass() else {
             return self.advance();
@@ -585,7 +586,7 @@ impl Merge {
     }
 }
 
-impl Drop for Merge {
+impl Drop for MergedSources {
     fn drop(&mut self) {
         self.count_passed();
     }

@@ -7,7 +7,7 @@ use rhumb_sync::primitive::Arc;
 
 use crate::{
     memtable::{MemView, Memtable},
-    ranges::Span,
+    ranges::RangeSpan,
     types::{SeqNo, TreeId},
     version::levels::Levels,
 };
@@ -26,9 +26,9 @@ pub(crate) struct RangeView {
     most: SeqNo,
     /// Keys around one that was asked for. Either no tombstone covers any of them, or the newest
     /// one over each has at least the span's sequence number.
-    run: Option<Span>,
+    run: Option<RangeSpan>,
     /// Keys around one that was asked for, over all of which the same tombstone is the newest.
-    exact: Option<Span>,
+    exact: Option<RangeSpan>,
     /// True if the last answer came from `exact`.
     is_exact: bool,
 }
@@ -97,16 +97,16 @@ impl RangeView {
 
     /// The keys around the last one that was hidden. Tombstones with the span's sequence number or
     /// greater ones cover all of them.
-    pub(crate) fn span(&self) -> Option<&Span> {
+    pub(crate) fn span(&self) -> Option<&RangeSpan> {
         if self.is_exact { self.exact.as_ref() } else { self.run.as_ref() }
     }
 
     #[cold]
-    fn look_for_run(&self, key: &[u8], seq: SeqNo) -> Span {
-        let mut span = Span::default();
+    fn look_for_run(&self, key: &[u8], seq: SeqNo) -> RangeSpan {
+        let mut span = RangeSpan::default();
         for (depth, memtable) in &self.memtables {
             if memtable.narrow_to_run(self.tree, key, seq, &mut span) {
-                return Span { depth: *depth, deeper_to: self.newest, ..span };
+                return RangeSpan { depth: *depth, deeper_to: self.newest, ..span };
             }
         }
         let at = self.levels.narrow_to_run(key, seq, &mut span);
@@ -114,11 +114,11 @@ impl RangeView {
     }
 
     #[cold]
-    fn look(&self, key: &[u8], seq: SeqNo) -> Span {
-        let mut span = Span::default();
+    fn look(&self, key: &[u8], seq: SeqNo) -> RangeSpan {
+        let mut span = RangeSpan::default();
         for (depth, memtable) in &self.memtables {
             if memtable.narrow_to_fragment(self.tree, key, seq, &mut span) {
-                return Span { depth: *depth, deeper_to: self.newest, ..span };
+                return RangeSpan { depth: *depth, deeper_to: self.newest, ..span };
             }
         }
         let at = self.levels.narrow_to_fragment(key, seq, &mut span);
@@ -126,16 +126,16 @@ impl RangeView {
     }
 
     /// A span whose tombstone is in the levels, at position `at` among their structures.
-    fn in_levels(&self, at: Option<usize>, span: Span) -> Span {
+    fn in_levels(&self, at: Option<usize>, span: RangeSpan) -> RangeSpan {
         let depth = at.map_or(0, |at| self.l0_depth(at));
         // The levels are those of one moment, so all entries in deeper ones are older.
-        Span { depth, deeper_to: SeqNo::MAX, ..span }
+        RangeSpan { depth, deeper_to: SeqNo::MAX, ..span }
     }
 }
 
 /// Returns true if a key is in a span that an earlier key was in, in the direction of the walk.
 #[inline]
-fn holds(span: Option<&Span>, key: &[u8], forward: bool) -> bool {
+fn holds(span: Option<&RangeSpan>, key: &[u8], forward: bool) -> bool {
     span.is_some_and(|span| {
         if forward {
             span.to.as_ref().is_none_or(|to| *key < **to)

@@ -10,9 +10,9 @@ use crate::{
     keys::successor,
     memtable::{EntryRef, MemCursor},
     plan::BlockRequest,
-    ranges::Span,
+    ranges::RangeSpan,
     slice::{BlockRef, Slice},
-    table::{Access, Extent, Step, Table, TableCursor},
+    table::{Access, DataSize, Step, Table, TableCursor},
     types::{Kind, SeqNo},
     version::levels::Levels,
 };
@@ -64,10 +64,10 @@ impl Source {
     }
 
     /// The size of the source's tables.
-    pub(crate) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> DataSize {
         match self {
-            Self::Mem(_) => Extent::default(),
-            Self::Table(cursor) => Extent::of(cursor.table()),
+            Self::Mem(_) => DataSize::default(),
+            Self::Table(cursor) => DataSize::of(cursor.table()),
             Self::Level(cursor) => cursor.levels.sorted[cursor.level - 1].extent(),
         }
     }
@@ -92,7 +92,12 @@ impl Source {
     /// Goes to the first entry of the walk if a range tombstone covers the keys of `span`, in which
     /// the walk starts: goes past them, unless the source may hold something newer. The source lies
     /// at `depth`.
-    pub(crate) fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
+    pub(crate) fn start_past(
+        &mut self,
+        start: &Start,
+        span: &RangeSpan,
+        depth: u32,
+    ) -> Result<Skip> {
         match self {
             Self::Level(cursor) => cursor.start_past(start, span, depth),
             _ => self.skip(span, depth, start.is_forward()),
@@ -102,7 +107,7 @@ impl Source {
     /// Goes past the keys of `span`, which a range tombstone covers, in the direction of the walk,
     /// as far as the source is known to hold nothing newer than the tombstone. The source lies at
     /// `depth`; if it is deeper than the tombstone, everything in it is older.
-    pub(crate) fn skip(&mut self, span: &Span, depth: u32, forward: bool) -> Result<Skip> {
+    pub(crate) fn skip(&mut self, span: &RangeSpan, depth: u32, forward: bool) -> Result<Skip> {
         match self {
             Self::Mem(cursor) => Ok(skip_in_memtable(cursor, span, depth, forward)),
             Self::Table(cursor) => {
@@ -260,7 +265,7 @@ impl Source {
 }
 
 /// The start of a walk that goes on after a span; `None` if nothing comes after it.
-fn past(span: &Span, forward: bool) -> Option<Start> {
+fn past(span: &RangeSpan, forward: bool) -> Option<Start> {
     if forward {
         return span.to.as_ref().map(|to| Start::At((**to).into(), SeqNo::MAX));
     }
@@ -270,13 +275,13 @@ fn past(span: &Span, forward: bool) -> Option<Start> {
 /// Returns true if no entry that a table at `depth` has of the keys of `span` is newer than their
 /// range tombstone. No entry has the sequence number of a tombstone, so if that is the greatest
 /// number in the table, it belongs to the tombstone itself.
-fn is_older(table: &Table, span: &Span, depth: u32) -> bool {
+fn is_older(table: &Table, span: &RangeSpan, depth: u32) -> bool {
     let most = if depth > span.depth { span.deeper_to.max(span.seq) } else { span.seq };
     table.meta().seq_max <= most
 }
 
 /// [`Source::skip`] in a memtable.
-fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bool) -> Skip {
+fn skip_in_memtable(cursor: &mut MemCursor, span: &RangeSpan, depth: u32, forward: bool) -> Skip {
     if depth <= span.depth && cursor.last_entry_seq() >= span.seq {
         // Only the memtable that holds the tombstone knows which of the covered keys were written
         // later.
@@ -302,7 +307,7 @@ fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bo
 
 /// [`Source::skip`] in a table that holds the tombstone itself: goes past a run of its entries that
 /// are known to be older.
-fn skip_run(cursor: &mut TableCursor, span: &Span, forward: bool) -> Result<Skip> {
+fn skip_run(cursor: &mut TableCursor, span: &RangeSpan, forward: bool) -> Result<Skip> {
     let table = Arc::clone(cursor.table());
     let run = table.hidden_runs().filter(|_| cursor.is_valid());
     let Some((first, last)) = run.and_then(|runs| runs.find(cursor.key(), span.seq)) else {
@@ -372,13 +377,13 @@ impl LevelCursor {
     }
 
     /// Like [`Source::start_past`].
-    fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
+    fn start_past(&mut self, start: &Start, span: &RangeSpan, depth: u32) -> Result<Skip> {
         self.at = self.table_index(start);
         self.skip(span, depth, start.is_forward())
     }
 
     /// Like [`Source::skip`]: whole tables are passed by their bounds.
-    fn skip(&mut self, span: &Span, depth: u32, forward: bool) -> Result<Skip> {
+    fn skip(&mut self, span: &RangeSpan, depth: u32, forward: bool) -> Result<Skip> {
         let tables = self.levels.tables(self.level);
         let is_older = |table: &Arc<Table>| is_older(table, span, depth);
         let is_inside = |table: &Arc<Table>| match (forward, &span.from, &span.to) {

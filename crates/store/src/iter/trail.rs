@@ -33,7 +33,7 @@ const PASS_STEPS: u32 = 4;
 
 /// The LSM trees whose sources are merged, and the memtable that knows their dead ranges.
 #[derive(Default)]
-pub(crate) struct Trees {
+pub(crate) struct MergedTrees {
     /// The newest memtable that the walk reads; `None` if nothing is to be recorded.
     active: Option<Arc<Memtable>>,
     /// The first LSM tree, and nearly always the only one.
@@ -42,7 +42,7 @@ pub(crate) struct Trees {
     more: Vec<(usize, TreeId)>,
 }
 
-impl Trees {
+impl MergedTrees {
     /// Says that the sources from `source` on are those of this LSM tree.
     pub(crate) fn add(&mut self, active: &Arc<Memtable>, tree: TreeId, source: usize) {
         if self.active.is_none() {
@@ -64,7 +64,7 @@ impl Trees {
 
 /// The dead range of dead keys that a walk is in, if it is in one.
 pub(super) struct Trail {
-    trees: Trees,
+    trees: MergedTrees,
     seq: SeqNo,
     forward: bool,
     is_in: bool,
@@ -85,7 +85,7 @@ pub(super) struct Trail {
 
 impl Trail {
     /// The trail of a walk for a reader at `seq`.
-    pub(super) fn new(trees: Trees, seq: SeqNo, forward: bool) -> Self {
+    pub(super) fn new(trees: MergedTrees, seq: SeqNo, forward: bool) -> Self {
         Self {
             trees,
             seq,
@@ -102,7 +102,7 @@ impl Trail {
     }
 
     /// Records that the walk goes on in other LSM trees.
-    pub(super) fn enter(&mut self, trees: Trees) {
+    pub(super) fn enter(&mut self, trees: MergedTrees) {
         // Records the dead range however short it is, because walks come by here each time.
         if self.is_in && self.steps > 1 {
             let last = std::mem::take(&mut self.last);

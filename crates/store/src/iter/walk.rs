@@ -5,7 +5,7 @@ use std::{future::poll_fn, ops::Bound};
 use rhumb_sync::primitive::Arc;
 
 use super::{
-    merge::{Inputs, Merge},
+    merge::{Inputs, MergedSources},
     source::{Source, Start},
 };
 use crate::{
@@ -30,7 +30,7 @@ const VERSIONS_STEPPED: u32 = 8;
 /// As a plan it moves to the next key and reports whether there is one. [`Walk::key`] and
 /// [`Walk::value`] then return what it stands on.
 pub(crate) struct Walk {
-    merge: Merge,
+    merge: MergedSources,
     forward: bool,
     seq: SeqNo,
     merge_state: MergeState,
@@ -76,7 +76,7 @@ impl Walk {
     pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>, seq: SeqNo) -> Self {
         let forward = start.is_forward();
         Self {
-            merge: Merge::new(inputs, start, end, seq),
+            merge: MergedSources::new(inputs, start, end, seq),
             forward,
             seq,
             merge_state: MergeState::Before,
@@ -88,13 +88,13 @@ impl Walk {
         }
     }
 
-    /// The number of entries that were stepped over: see [`Merge::passed`].
+    /// The number of entries that were stepped over: see [`MergedSources::passed`].
     #[cfg(test)]
     pub(crate) fn passed(&self) -> u64 {
         self.merge.passed()
     }
 
-    /// Like [`Merge::expect`].
+    /// Like [`MergedSources::expect`].
     pub(crate) fn expect(&mut self, entries: usize) {
         self.merge.expect(entries);
     }

@@ -103,7 +103,7 @@ struct TreeRanges {
 }
 
 #[derive(Default)]
-struct State {
+struct DeadState {
     /// Readers from this sequence number on see everything that is not in the memtable.
     floor: SeqNo,
     trees: HashMap<TreeId, TreeRanges>,
@@ -121,7 +121,7 @@ struct Announcement {
 /// The dead ranges of all LSM trees that are known while one memtable takes the writes.
 #[derive(Default)]
 pub(super) struct DeadRanges {
-    state: Mutex<State>,
+    state: Mutex<DeadState>,
     /// One bit for the hash of each LSM tree that has dead ranges.
     mask: AtomicU64,
 }
@@ -152,7 +152,7 @@ impl DeadRanges {
     pub(super) fn successor(&self, seq: SeqNo) -> Self {
         let mut state = self.state.lock();
         let floor = seq.max(state.floor);
-        let mut next = State { floor, trees: HashMap::new(), ticket: 0 };
+        let mut next = DeadState { floor, trees: HashMap::new(), ticket: 0 };
         let mut mask = 0;
         for (tree, ranges) in &mut state.trees {
             let by_start = std::mem::take(&mut ranges.by_start);

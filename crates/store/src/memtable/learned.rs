@@ -17,7 +17,7 @@ use rhumb_sync::{
 use super::{
     Limit, Pick,
     entry::MemEntry,
-    trees::Trees,
+    trees::TreeSlots,
     version::{Newest, Version, Versions},
 };
 use crate::{
@@ -39,7 +39,7 @@ const INHERITED_MIN: usize = 1024;
 const INHERITED_PART: usize = 4;
 
 /// The keys of one LSM tree.
-struct Tree {
+struct TreeKeys {
     keys: KeyedMap<Newest>,
     has_entries: AtomicBool,
     order: Order,
@@ -83,7 +83,7 @@ impl Order {
 
 /// Entries on the index.
 pub(super) struct Learned {
-    trees: Trees<Tree>,
+    trees: TreeSlots<TreeKeys>,
     versions: Versions,
     arena: Arc<Arena>,
     gauge: Gauge,
@@ -95,7 +95,7 @@ impl Learned {
     pub(super) fn new(gauge: &Gauge) -> Self {
         let arena = Arc::new(Arena::packed(gauge));
         Self {
-            trees: Trees::new(),
+            trees: TreeSlots::new(),
             versions: Versions::new(Arc::clone(&arena)),
             arena,
             gauge: gauge.clone(),
@@ -121,10 +121,10 @@ impl Learned {
         new
     }
 
-    fn add_tree(&self, id: TreeId, keys: KeyedMap<Newest>) -> &Tree {
+    fn add_tree(&self, id: TreeId, keys: KeyedMap<Newest>) -> &TreeKeys {
         let (has_entries, order) = (AtomicBool::new(false), Order::default());
         self.tree_bytes.fetch_add(TREE_BYTES, Ordering::Relaxed);
-        self.trees.add(id, Tree { keys, has_entries, order })
+        self.trees.add(id, TreeKeys { keys, has_entries, order })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -151,7 +151,7 @@ impl Learned {
 
     /// The newest version of a key.
     #[inline]
-    fn newest(&self, tree: &Tree, key: &[u8]) -> Option<&Version> {
+    fn newest(&self, tree: &TreeKeys, key: &[u8]) -> Option<&Version> {
         let word = tree.keys.get(key)?;
         Some(self.versions.version(word))
     }
@@ -180,7 +180,7 @@ impl Learned {
 
     /// The number of versions of all the LSM tree's keys together.
     pub(super) fn entries_at_most(&self, tree: TreeId) -> u64 {
-        let inserts = |tree: &Tree| tree.order.inserts.load(Ordering::Relaxed);
+        let inserts = |tree: &TreeKeys| tree.order.inserts.load(Ordering::Relaxed);
         self.trees.get(tree).map_or(0, |tree| u64::from(inserts(tree)))
     }
 

@@ -9,7 +9,7 @@ use rhumb_sync::{primitive::Ordering, record::Record};
 use super::Memtable;
 use crate::{
     log::batch::{BatchOp, RangeEnd},
-    ranges::{RangeLog, Ranges, Span, Tombstone},
+    ranges::{RangeLog, RangeSpan, Ranges, Tombstone},
     slice::Slice,
     types::{SeqNo, TreeId},
 };
@@ -86,7 +86,7 @@ impl Memtable {
         tree: TreeId,
         key: &[u8],
         seq: SeqNo,
-        span: &mut Span,
+        span: &mut RangeSpan,
     ) -> bool {
         self.range_log(tree).is_some_and(|log| log.narrow_to_fragment(key, seq, span))
     }
@@ -97,7 +97,7 @@ impl Memtable {
         tree: TreeId,
         key: &[u8],
         seq: SeqNo,
-        span: &mut Span,
+        span: &mut RangeSpan,
     ) -> bool {
         self.range_log(tree).is_some_and(|log| log.narrow_to_run(key, seq, span))
     }

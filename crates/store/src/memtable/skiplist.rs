@@ -53,18 +53,18 @@ impl Position for MemEntry {
     }
 }
 
-struct Target<'a> {
+struct SearchKey<'a> {
     sort_key: SortKey,
     key: &'a [u8],
 }
 
-impl<'a> Target<'a> {
+impl<'a> SearchKey<'a> {
     fn new(tree: TreeId, key: &'a [u8], seq: SeqNo) -> Self {
         Self { sort_key: SortKey::new(tree, key, seq), key }
     }
 }
 
-impl Position for Target<'_> {
+impl Position for SearchKey<'_> {
     #[inline]
     fn sort_key(&self) -> &SortKey {
         &self.sort_key
@@ -169,7 +169,7 @@ impl SkipList {
     }
 
     pub(super) fn get(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
-        let target = Target::new(tree, key, seq);
+        let target = SearchKey::new(tree, key, seq);
         let guard = epoch::pin();
         let found = self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard)?;
         let entry = found.key();
@@ -177,7 +177,7 @@ impl SkipList {
     }
 
     pub(super) fn contains_tree(&self, tree: TreeId) -> bool {
-        let target = Target::new(tree, &[], SeqNo::MAX);
+        let target = SearchKey::new(tree, &[], SeqNo::MAX);
         let guard = epoch::pin();
         let first = self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard);
         first.is_some_and(|entry| entry.key().tree() == tree)
@@ -194,7 +194,7 @@ impl SkipList {
         let guard = epoch::pin();
         let mut next = Some(0);
         while let Some(tree) = next {
-            let target = Target::new(tree, &[], SeqNo::MAX);
+            let target = SearchKey::new(tree, &[], SeqNo::MAX);
             let from = Bound::Included(&target as &dyn Position);
             let Some(entry) = self.entries.lower_bound(from, &guard) else { break };
             trees.push(entry.key().tree());
@@ -206,7 +206,7 @@ impl SkipList {
     /// The LSM tree's entries from `from` on, at most `most`.
     pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize) -> Vec<MemEntry> {
         let guard = epoch::pin();
-        let target = Target::new(tree, from.key, from.seq);
+        let target = SearchKey::new(tree, from.key, from.seq);
         let bound = match from.is_excluded {
             true => Bound::Excluded(&target as &dyn Position),
             false => Bound::Included(&target as &dyn Position),
@@ -225,9 +225,9 @@ impl SkipList {
     ) -> Vec<MemEntry> {
         let guard = epoch::pin();
         let target = match before {
-            Some(before) => Some(Target::new(tree, before.key, before.seq)),
+            Some(before) => Some(SearchKey::new(tree, before.key, before.seq)),
             // The position before the first entry of the next LSM tree.
-            None => tree.checked_add(1).map(|next| Target::new(next, &[], SeqNo::MAX)),
+            None => tree.checked_add(1).map(|next| SearchKey::new(next, &[], SeqNo::MAX)),
         };
         let end = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));
         let range = (Bound::Unbounded, end.unwrap_or(Bound::Unbounded));
@@ -244,7 +244,7 @@ impl SkipList {
     ) -> Vec<MemEntry> {
         let guard = epoch::pin();
         let mut run: Vec<MemEntry> = Vec::new();
-        let target = Target::new(tree, from.key, from.seq);
+        let target = SearchKey::new(tree, from.key, from.seq);
         let mut next = match from.is_excluded {
             true => self.entries.lower_bound(Bound::Excluded(&target as &dyn Position), &guard),
             false => self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard),
@@ -272,7 +272,7 @@ impl SkipList {
             }
             steps = 0;
             let seq = if is_older { 0 } else { pick.seq };
-            let target = Target::new(tree, entry.key(), seq);
+            let target = SearchKey::new(tree, entry.key(), seq);
             let bound = match is_older {
                 true => Bound::Excluded(&target as &dyn Position),
                 false => Bound::Included(&target as &dyn Position),
@@ -293,16 +293,16 @@ impl SkipList {
         let guard = epoch::pin();
         let mut run: Vec<MemEntry> = Vec::new();
         let target = match before {
-            Some(before) => Some(Target::new(tree, before.key, before.seq)),
+            Some(before) => Some(SearchKey::new(tree, before.key, before.seq)),
             // The position before the first entry of the next LSM tree.
-            None => tree.checked_add(1).map(|next| Target::new(next, &[], SeqNo::MAX)),
+            None => tree.checked_add(1).map(|next| SearchKey::new(next, &[], SeqNo::MAX)),
         };
         let bound = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));
         let mut last = self.entries.upper_bound(bound.unwrap_or(Bound::Unbounded), &guard);
         while let Some(at) = last.filter(|at| at.key().tree() == tree && !pick.is_enough(run.len()))
         {
             let key = at.key().key();
-            let target = Target::new(tree, key, pick.seq);
+            let target = SearchKey::new(tree, key, pick.seq);
             let newest =
                 self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard);
             let is_before = |entry: &&MemEntry| {
@@ -314,7 +314,7 @@ impl SkipList {
                 Some(entry) => run.push(entry.clone()),
                 None => pick.passed += 1,
             }
-            let target = Target::new(tree, key, SeqNo::MAX);
+            let target = SearchKey::new(tree, key, SeqNo::MAX);
             last = self.entries.upper_bound(Bound::Excluded(&target as &dyn Position), &guard);
         }
         run

@@ -17,19 +17,19 @@ const RATIO: usize = 8;
 const PROBES: usize = 4;
 
 /// A map from LSM trees to their data, which only grows.
-pub(super) struct Trees<T> {
-    first: Table<T>,
+pub(super) struct TreeSlots<T> {
+    first: SlotTable<T>,
 }
 
 /// An LSM tree and its data, once there is one.
 type Seat<T> = OnceLock<(TreeId, Box<T>)>;
 
-struct Table<T> {
+struct SlotTable<T> {
     slots: Box<[Seat<T>]>,
-    next: OnceLock<Box<Table<T>>>,
+    next: OnceLock<Box<SlotTable<T>>>,
 }
 
-impl<T> Table<T> {
+impl<T> SlotTable<T> {
     fn new(len: usize) -> Self {
         Self { slots: (0..len).map(|_| OnceLock::new()).collect(), next: OnceLock::new() }
     }
@@ -42,9 +42,9 @@ impl<T> Table<T> {
     }
 }
 
-impl<T> Trees<T> {
+impl<T> TreeSlots<T> {
     pub(super) fn new() -> Self {
-        Self { first: Table::new(FIRST) }
+        Self { first: SlotTable::new(FIRST) }
     }
 
     /// The data of an LSM tree. Never waits.
@@ -79,7 +79,7 @@ impl<T> Trees<T> {
                     return found;
                 }
             }
-            table = table.next.get_or_init(|| Box::new(Table::new(table.slots.len() * RATIO)));
+            table = table.next.get_or_init(|| Box::new(SlotTable::new(table.slots.len() * RATIO)));
         }
     }
 
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn thousands_of_lsm_trees_are_found_again() {
-        let trees = Trees::new();
+        let trees = TreeSlots::new();
         let numbers = || (0..5_000).map(|i: u32| i.wrapping_mul(97)).chain([u32::MAX]);
         for tree in numbers() {
             assert!(trees.get(tree).is_none());

@@ -351,11 +351,11 @@ unsafe impl Keyed for Newest {
 
 /// All versions of a memtable, and the records that they point into.
 pub(super) struct Versions {
-    state: Mutex<State>,
+    state: Mutex<MakingState>,
     arena: Arc<Arena>,
 }
 
-struct State {
+struct MakingState {
     /// The memory of the next version.
     free: NonNull<Version>,
     /// The number of versions that have room at `free`.
@@ -367,13 +367,17 @@ struct State {
 }
 
 // SAFETY: the state owns its memory and its counts of records, which may be given up on any thread.
-unsafe impl Send for State {}
+unsafe impl Send for MakingState {}
 
 impl Versions {
     /// An empty set of versions. They will be stored in this arena, which is freed with them.
     pub(super) fn new(arena: Arc<Arena>) -> Self {
-        let state =
-            State { free: NonNull::dangling(), left: 0, record: ptr::null(), blocks: Vec::new() };
+        let state = MakingState {
+            free: NonNull::dangling(),
+            left: 0,
+            record: ptr::null(),
+            blocks: Vec::new(),
+        };
         Self { state: Mutex::new(state), arena }
     }
 

@@ -3,7 +3,7 @@
 
 use rhumb_model::{code, search};
 
-use super::{Span, newest_of};
+use super::{RangeSpan, newest_of};
 use crate::{slice::Slice, types::SeqNo};
 
 /// The boundaries between fragments, in order, and the tombstones over each fragment. There are
@@ -20,14 +20,14 @@ pub(crate) struct Ranges {
     /// The tombstones' numbers, fragment by fragment, newest first.
     seqs: Box<[SeqNo]>,
     /// Runs of adjacent fragments that all have tombstones, in order.
-    runs: Box<[Run]>,
+    runs: Box<[CoveredRun]>,
     /// The greatest sequence number.
     most: SeqNo,
 }
 
 /// Adjacent fragments that all have tombstones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct CoveredRun {
     /// The boundary where it begins; it ends at the boundary `to`, which is beyond the last if the
     /// run has no end.
     from: u32,
@@ -74,14 +74,14 @@ impl Builder {
         }
     }
 
-    fn runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    fn runs(&self) -> Vec<CoveredRun> {
+        let mut runs: Vec<CoveredRun> = Vec::new();
         let mut start = 0;
         for (at, end) in (0..).zip(self.ends.iter().map(|end| *end as usize)) {
             if let Some(newest) = self.seqs[start..end].first() {
                 match runs.last_mut().filter(|run| run.to == at) {
                     Some(run) => (run.to, run.least) = (at + 1, run.least.min(*newest)),
-                    None => runs.push(Run { from: at, to: at + 1, least: *newest }),
+                    None => runs.push(CoveredRun { from: at, to: at + 1, least: *newest }),
                 }
             }
             start = end;
@@ -156,7 +156,7 @@ impl Ranges {
 
     /// Narrows `span` to the fragment of `key`, and records there the newest tombstone over it that
     /// a reader at `seq` sees. Returns true if there is one.
-    pub(crate) fn narrow_to_fragment(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+    pub(crate) fn narrow_to_fragment(&self, key: &[u8], seq: SeqNo, span: &mut RangeSpan) -> bool {
         let at = self.position(key);
         let from = at.checked_sub(1).map(|at| &self.keys[at]);
         span.narrow(from, self.keys.get(at));
@@ -173,7 +173,7 @@ impl Ranges {
     /// Sets `span` to the keys around `key` that tombstones cover, with a number that is at most
     /// the newest tombstone's over each of them, as far as a reader at `seq` sees them; or narrows
     /// it to the keys that none covers. Returns true if a tombstone covers `key`.
-    pub(crate) fn narrow_to_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+    pub(crate) fn narrow_to_run(&self, key: &[u8], seq: SeqNo, span: &mut RangeSpan) -> bool {
         if self.most > seq {
             return self.narrow_to_fragment(key, seq, span);
         }
@@ -183,11 +183,11 @@ impl Ranges {
         match self.runs.get(run) {
             // A key at the very end of a run is after it.
             Some(run) if (run.from as usize) < at && at <= run.to as usize => {
-                *span = Span {
+                *span = RangeSpan {
                     from: keys(run.from).cloned(),
                     to: keys(run.to).cloned(),
                     seq: run.least,
-                    ..Span::default()
+                    ..RangeSpan::default()
                 };
                 true
             }
@@ -316,7 +316,7 @@ impl Ranges {
     pub(crate) fn resident_bytes(&self) -> usize {
         let per_key = size_of::<Slice>() + size_of::<u64>() + size_of::<u32>();
         let keys: usize = self.keys.iter().map(|key| key.len()).sum();
-        let runs = self.runs.len() * size_of::<Run>();
+        let runs = self.runs.len() * size_of::<CoveredRun>();
         keys + self.keys.len() * per_key + self.seqs.len() * size_of::<SeqNo>() + runs
     }
 }

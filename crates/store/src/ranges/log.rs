@@ -19,7 +19,7 @@ use crossbeam_skiplist::SkipSet;
 use rhumb_sync::primitive::{AtomicUsize, Ordering};
 
 use super::{
-    Span,
+    RangeSpan,
     fragments::{Ranges, newest_of_both},
     shelf::Shelf,
 };
@@ -39,7 +39,7 @@ pub(crate) struct Tombstone {
 
 impl Tombstone {
     /// As [`Ranges::narrow_to_fragment`].
-    fn narrow_to_fragment(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+    fn narrow_to_fragment(&self, key: &[u8], seq: SeqNo, span: &mut RangeSpan) -> bool {
         if *key < *self.from {
             span.narrow(None, Some(&self.from));
             return false;
@@ -180,7 +180,7 @@ impl RangeLog {
 
     /// Narrows `span` to keys around `key` for all of which the same tombstone is the newest that a
     /// reader at `seq` sees, and records it there. Returns true if there is one. O(log² n).
-    pub(crate) fn narrow_to_fragment(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+    pub(crate) fn narrow_to_fragment(&self, key: &[u8], seq: SeqNo, span: &mut RangeSpan) -> bool {
         let seen = self.seen(seq);
         // Tombstones that are older than the newest one over the key change nothing.
         self.singles(seen - seen % CHUNK, seen).any(|one| one.narrow_to_fragment(key, seq, span))
@@ -188,7 +188,7 @@ impl RangeLog {
     }
 
     /// As [`Ranges::narrow_to_run`], for the newest block with a tombstone that covers the key.
-    pub(crate) fn narrow_to_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+    pub(crate) fn narrow_to_run(&self, key: &[u8], seq: SeqNo, span: &mut RangeSpan) -> bool {
         let seen = self.seen(seq);
         let mut singles = self.singles(seen - seen % CHUNK, seen);
         if singles.any(|one| one.narrow_to_fragment(key, seq, span)) {

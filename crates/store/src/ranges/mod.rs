@@ -75,7 +75,7 @@ pub(crate) fn newest_of(seqs: &[SeqNo], seq: SeqNo) -> SeqNo {
 
 /// Keys around one key for all of which the same tombstone is the newest that a reader sees.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Span {
+pub(crate) struct RangeSpan {
     /// Where they begin; absent if no tombstone is before them.
     pub(crate) from: Option<Slice>,
     /// Where they end; absent if no tombstone is after them.
@@ -90,7 +90,7 @@ pub(crate) struct Span {
     pub(crate) deeper_to: SeqNo,
 }
 
-impl Span {
+impl RangeSpan {
     /// Leaves out the keys before `from` and those at or after `to`.
     pub(crate) fn narrow(&mut self, from: Option<&Slice>, to: Option<&Slice>) {
         if let Some(from) = from

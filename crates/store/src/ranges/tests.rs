@@ -4,7 +4,9 @@ use std::ops::Bound;
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{HiddenRunsBuilder, RangeLog, Ranges, Span, Sweep, Tombstone, last_below, span_of};
+use super::{
+    HiddenRunsBuilder, RangeLog, RangeSpan, Ranges, Sweep, Tombstone, last_below, span_of,
+};
 use crate::{
     keys::key_after,
     slice::Slice,
@@ -68,7 +70,7 @@ fn probes(all: &[Tombstone], more: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 /// Checks that the same tombstone is the newest over all keys of the span.
-fn assert_even(span: &Span, all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
+fn assert_even(span: &RangeSpan, all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
     for key in probes {
         let is_inside = span.from.as_ref().is_none_or(|from| **from <= **key)
             && span.to.as_ref().is_none_or(|to| **key < **to);
@@ -80,7 +82,7 @@ fn assert_even(span: &Span, all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
 
 /// Checks that tombstones with the span's number or greater ones cover all keys of it, or that none
 /// covers any.
-fn assert_run(span: &Span, key: &[u8], all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
+fn assert_run(span: &RangeSpan, key: &[u8], all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
     let is_inside = |key: &[u8]| {
         span.from.as_ref().is_none_or(|from| **from <= *key)
             && span.to.as_ref().is_none_or(|to| *key < **to)
@@ -105,11 +107,11 @@ proptest! {
             for key in &probes {
                 let expected = newest(&all, key, seq);
                 prop_assert_eq!(log.newest(key, seq), expected);
-                let mut span = Span::default();
+                let mut span = RangeSpan::default();
                 prop_assert_eq!(log.narrow_to_fragment(key, seq, &mut span), expected > 0);
                 prop_assert_eq!(span.seq, expected);
                 assert_even(&span, &all, &probes, seq);
-                let mut run = Span::default();
+                let mut run = RangeSpan::default();
                 prop_assert_eq!(log.narrow_to_run(key, seq, &mut run), expected > 0);
                 assert_run(&run, key, &all, &probes, seq);
             }
@@ -178,7 +180,7 @@ proptest! {
             prop_assert_eq!(closed.newest(key, SeqNo::MAX), ranges.newest(key, SeqNo::MAX));
         }
         for key in &probes(&all, &more) {
-            let mut run = Span::default();
+            let mut run = RangeSpan::default();
             let is_over = closed.newest(key, SeqNo::MAX) > 0;
             prop_assert_eq!(closed.narrow_to_run(key, SeqNo::MAX, &mut run), is_over);
             if **key <= *last {

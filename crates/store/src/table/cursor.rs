@@ -21,7 +21,7 @@ use rhumb_sync::epoch::pin;
 
 use super::{
     TableCounters,
-    block::{BlockView, Damaged, Shape, Target},
+    block::{BlockView, Damaged, SeekTarget, Shape},
     bracket::{Bracket, Side},
     progress::Progress,
     read_ahead::{Access, Demand, ReadAhead},
@@ -186,7 +186,7 @@ impl TableCursor {
         }
         let view = standing.shape.view(standing.block.bytes());
         let bound = |key: &[u8], seq| {
-            view.lower_bound(Target { key, seq })
+            view.lower_bound(SeekTarget { key, seq })
                 .map_err(|damaged| self.table.damaged_block(number, damaged))
         };
         let at = bound(&key, own.unwrap_or(SeqNo::MAX))?;
@@ -458,7 +458,7 @@ impl TableCursor {
 
     /// [`TableCursor::landing`] of a seek.
     fn seek_in(&mut self, view: &BlockView<'_>) -> Result<Landing, Damaged> {
-        let target = Target { key: &self.target, seq: self.target_seq };
+        let target = SeekTarget { key: &self.target, seq: self.target_seq };
         let at = view.lower_bound(target)?;
         let side = match view.count() {
             0 => Side::Empty,

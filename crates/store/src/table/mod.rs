@@ -64,7 +64,7 @@ pub(crate) use index_block::{BlockAddress, Trained};
 pub(crate) use lookup::{Hit, Lookup};
 pub(crate) use new_tables::NewTables;
 pub(crate) use progress::Progress;
-pub(crate) use read_ahead::{Access, Extent};
+pub(crate) use read_ahead::{Access, DataSize};
 pub(crate) use reader::Table;
 pub(crate) use sample::Drawn;
 pub use shared::TablePlace;

@@ -77,13 +77,13 @@ impl Access {
 
 /// The size of a table, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct DataSize {
     entries: u64,
     /// The number of pages of data blocks.
     pages: u64,
 }
 
-impl Extent {
+impl DataSize {
     /// The extent of a table.
     pub(crate) fn of(table: &Table) -> Self {
         Self { entries: table.meta().entries, pages: u64::from(table.data_pages()) }
@@ -140,7 +140,7 @@ pub(crate) enum Demand {
     Standing,
 }
 
-impl Sum for Extent {
+impl Sum for DataSize {
     fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
         parts.fold(Self::default(), |sum, part| Self {
             entries: sum.entries + part.entries,
@@ -543,15 +543,15 @@ fn page_range(window: &ReadWindow, address: BlockAddress) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn of(entries: u64, pages: u64) -> Extent {
-        Extent { entries, pages }
+    fn of(entries: u64, pages: u64) -> DataSize {
+        DataSize { entries, pages }
     }
 
     #[test]
     fn keys_lie_between_the_largest_part_and_all_entries() {
-        assert_eq!(Extent::keys_of([of(900, 1), of(100, 1)].into_iter()), 950);
-        assert_eq!(Extent::keys_of([of(900, 1)].into_iter()), 900);
-        assert_eq!(Extent::keys_of(std::iter::empty()), 0);
+        assert_eq!(DataSize::keys_of([of(900, 1), of(100, 1)].into_iter()), 950);
+        assert_eq!(DataSize::keys_of([of(900, 1)].into_iter()), 900);
+        assert_eq!(DataSize::keys_of(std::iter::empty()), 0);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use super::{
         SECTION_INDEX, SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
     },
     hash::KeyHash,
-    index_block::{BlockAddress, Index, Trained},
+    index_block::{BlockAddress, BlockIndex, Trained},
     sample::first_slots,
     shared::{SharedPart, home_path},
     table_path, value_path,
@@ -56,7 +56,7 @@ pub(crate) struct Table {
     data_pages: u32,
     /// The number of pages that a read of the file brings at least: a power of two.
     pub(super) pages_per_read: u32,
-    index: Index,
+    index: BlockIndex,
     pub(super) filter: Filter,
     pub(super) blocks: TableBlocks,
     written: Written,
@@ -80,7 +80,7 @@ pub(crate) struct Table {
 struct Parts {
     file: Arc<dyn ReadableFile>,
     footer: Footer,
-    index: Index,
+    index: BlockIndex,
     filter: Filter,
     ranges: Option<Ranges>,
     meta: TableMeta,
@@ -198,7 +198,7 @@ impl Table {
     }
 
     /// The table's index.
-    pub(crate) fn index(&self) -> &Index {
+    pub(crate) fn index(&self) -> &BlockIndex {
         &self.index
     }
 
@@ -437,7 +437,7 @@ fn load(ctx: &TableContext, file: Arc<dyn ReadableFile>, path: &Path, id: FileId
             .map_err(|bad| Error::corrupt(path, extent.offset, bad.expected, bad.found))
     };
     let index = section(footer.index, SECTION_INDEX)?;
-    let index = Index::decode(index, footer.block_count, footer.data_pages)
+    let index = BlockIndex::decode(index, footer.block_count, footer.data_pages)
         .map_err(|found| Error::corrupt(path, footer.index.offset, "a valid index", found))?;
     let filter = section(footer.filter, SECTION_FILTER)?;
     let filter = Filter::decode(filter, ctx.cache.arena()).map_err(|expected| {

@@ -20,8 +20,8 @@ use super::{
         SECTION_PROPERTIES, SECTION_RANGES,
     },
     hash::KeyHash,
-    index_block::IndexBuilder,
-    pages::{FrameHeader, PageWriter},
+    index_block::BlockIndexBuilder,
+    pages::{PageFrameHeader, PageWriter},
     reader::Table,
     shared::SharedWriter,
     table_path, value_path,
@@ -54,7 +54,7 @@ pub(crate) struct TableWriter {
     out: PageWriter,
     value_path: PathBuf,
     values: Option<ValueWriter>,
-    index: IndexBuilder,
+    index: BlockIndexBuilder,
     filter: FilterBuilder,
     compressor: Compressor,
     block: BlockBuilder,
@@ -92,8 +92,12 @@ impl TableWriter {
             out: PageWriter::new(Arc::clone(&ctx.fs), path, &ctx.mapped),
             value_path: value_path(&ctx.dir, id),
             values: None,
-            index: IndexBuilder::new(options.index, options.string_coding, options.block_bytes)
-                .counted_by(&ctx.mapped),
+            index: BlockIndexBuilder::new(
+                options.index,
+                options.string_coding,
+                options.block_bytes,
+            )
+            .counted_by(&ctx.mapped),
             filter: FilterBuilder::new(options.filter_bits_per_key).counted_by(&ctx.mapped),
             compressor: Compressor::new(options.compression),
             block: BlockBuilder::new(options.restart_interval),
@@ -386,8 +390,14 @@ impl TableWriter {
         let (compression, stored) = self.compressor.compress(&self.encoded);
         let stored_len = u32::try_from(stored.len()).map_err(|_| too_large())?;
         let raw_len = u32::try_from(self.encoded.len()).map_err(|_| too_large())?;
-        let header =
-            FrameHeader::of(self.id, self.block_count, stored_len, raw_len, compression, stored);
+        let header = PageFrameHeader::of(
+            self.id,
+            self.block_count,
+            stored_len,
+            raw_len,
+            compression,
+            stored,
+        );
         let frame_len = stored_len.saturating_add(FRAME_HEADER_BYTES as u32);
         let offset = self.out.put_frame(header, stored)?;
         self.index.block_written(offset, frame_len);
@@ -415,7 +425,7 @@ impl TableWriter {
 
     /// Writes what follows the data area.
     fn write_tail(&mut self, data_pages: u32) -> Result<()> {
-        let unused = IndexBuilder::new(self.options.index, self.options.string_coding, 1);
+        let unused = BlockIndexBuilder::new(self.options.index, self.options.string_coding, 1);
         let index = std::mem::replace(&mut self.index, unused);
         let mut encoded_index = Vec::new();
         index.encode(&mut encoded_index);

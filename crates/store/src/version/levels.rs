@@ -8,8 +8,8 @@ use rhumb_model::{code, search};
 use rhumb_sync::primitive::{Arc, Mutex};
 
 use crate::{
-    ranges::{Ranges, Span},
-    table::{Extent, Table},
+    ranges::{RangeSpan, Ranges},
+    table::{DataSize, Table},
     types::{FileId, SeqNo},
 };
 
@@ -44,7 +44,7 @@ pub(crate) struct Level {
     lows: Box<[u64]>,
     /// The tables that have range tombstones.
     ranged: Vec<Arc<Table>>,
-    extent: Extent,
+    extent: DataSize,
 }
 
 impl Level {
@@ -74,12 +74,12 @@ impl Level {
             .map(|key| if key.starts_with(&prefix) { code::code_at(key, prefix_len) } else { 0 })
             .collect();
         let ranged = tables.iter().filter(|t| t.ranges().is_some()).cloned().collect();
-        let extent = tables.iter().map(|table| Extent::of(table)).sum();
+        let extent = tables.iter().map(|table| DataSize::of(table)).sum();
         Self { tables, prefix, heads, lows, ranged, extent }
     }
 
     /// The number of entries and pages in its tables.
-    pub(crate) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> DataSize {
         self.extent
     }
 
@@ -155,7 +155,7 @@ impl Level {
 
     /// The range tombstones that may cover `key`, if there are any; narrows `span` to the keys
     /// before those of the next table that has some. O(log tables).
-    fn ranges_at(&self, key: &[u8], span: &mut Span) -> Option<&Ranges> {
+    fn ranges_at(&self, key: &[u8], span: &mut RangeSpan) -> Option<&Ranges> {
         let ranges = |at: usize| self.ranged.get(at).and_then(|table| table.ranges());
         let first = |at| ranges(at).and_then(|ranges| ranges.keys().first());
         let at = search::partition_point(0, self.ranged.len(), |at| {
@@ -211,14 +211,19 @@ impl Levels {
         &self,
         key: &[u8],
         seq: SeqNo,
-        span: &mut Span,
+        span: &mut RangeSpan,
     ) -> Option<usize> {
         self.shallowest(key, span, |ranges, span| ranges.narrow_to_fragment(key, seq, span))
     }
 
     /// As [`Ranges::narrow_to_run`], for the shallowest table with a range tombstone that covers
     /// the key. Returns where it lies, as [`Levels::narrow_to_fragment`] does.
-    pub(crate) fn narrow_to_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> Option<usize> {
+    pub(crate) fn narrow_to_run(
+        &self,
+        key: &[u8],
+        seq: SeqNo,
+        span: &mut RangeSpan,
+    ) -> Option<usize> {
         self.shallowest(key, span, |ranges, span| ranges.narrow_to_run(key, seq, span))
     }
 
@@ -227,8 +232,8 @@ impl Levels {
     fn shallowest(
         &self,
         key: &[u8],
-        span: &mut Span,
-        narrows: impl Fn(&Ranges, &mut Span) -> bool,
+        span: &mut RangeSpan,
+        narrows: impl Fn(&Ranges, &mut RangeSpan) -> bool,
     ) -> Option<usize> {
         for (at, table) in self.l0.iter().enumerate() {
             if table.ranges().is_some_and(|ranges| narrows(ranges, span)) {

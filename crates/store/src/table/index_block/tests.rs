@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::{
-    BlockAddress, BlockIndexKind, Index, IndexBuilder, PAGE_BYTES, PAGE_PAYLOAD_BYTES,
+    BlockAddress, BlockIndex, BlockIndexBuilder, BlockIndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES,
     StringCoding, learned::BLOCK_COST_FACTOR_MAX,
 };
 
@@ -30,13 +30,13 @@ struct Built {
     blocks: u32,
     pages: u32,
     encoded: Vec<u8>,
-    index: Index,
+    index: BlockIndex,
 }
 
 /// Builds an index as a table writer does, checking the cuts as they come.
 fn build(way: Way, block_bytes: u32, units: Units) -> Built {
     let (kind, coding) = way;
-    let mut builder = IndexBuilder::new(kind, coding, block_bytes);
+    let mut builder = BlockIndexBuilder::new(kind, coding, block_bytes);
     let (mut cuts, mut sizes) = (Vec::new(), Vec::new());
     for (key, versions) in &units {
         for bytes in versions {
@@ -71,7 +71,7 @@ fn build(way: Way, block_bytes: u32, units: Units) -> Built {
     let mut encoded = Vec::new();
     builder.encode(&mut encoded);
     let blocks = cuts.len() as u32;
-    let index = Index::decode(&encoded, blocks, pages).unwrap();
+    let index = BlockIndex::decode(&encoded, blocks, pages).unwrap();
 
     let mut block_of = Vec::new();
     let mut at = 0;
@@ -350,11 +350,11 @@ fn gaps_of_all_scales() {
 #[test]
 fn what_is_undecided_is_bounded() {
     for (kind, coding) in [LEARNED, CODED] {
-        check_bound(IndexBuilder::new(kind, coding, 4096));
+        check_bound(BlockIndexBuilder::new(kind, coding, 4096));
     }
 }
 
-fn check_bound(mut builder: IndexBuilder) {
+fn check_bound(mut builder: BlockIndexBuilder) {
     let (mut cuts, mut decided, mut pushed) = (Vec::new(), 0u64, 0u64);
     for i in 0..300_000u64 {
         builder.push(&i.to_be_bytes(), 100, &mut cuts);
@@ -434,7 +434,7 @@ proptest! {
 
 /// Whatever is accepted answers with blocks and pages that are there.
 fn use_hostile(bytes: &[u8], blocks: u32, pages: u32, probes: &Units) {
-    let Ok(index) = Index::decode(bytes, blocks, pages) else { return };
+    let Ok(index) = BlockIndex::decode(bytes, blocks, pages) else { return };
     for (key, _) in probes {
         for block in [index.locate(key), index.seek(key).block, index.explain(key).block] {
             assert!(block < blocks.max(1));
@@ -511,7 +511,8 @@ fn keys_of_a_fixed_form_are_coded() {
 #[test]
 fn damage_is_named() {
     let built = build(LEARNED, 64, vec![(b"key".to_vec(), vec![50])]);
-    let refusal = |bytes: &[u8], blocks, pages| Index::decode(bytes, blocks, pages).unwrap_err();
+    let refusal =
+        |bytes: &[u8], blocks, pages| BlockIndex::decode(bytes, blocks, pages).unwrap_err();
     assert_eq!(
         refusal(&[], 1, 1),
         "expected an index kind at byte 0, found 0 bytes left of the 1 needed"

@@ -68,7 +68,7 @@ impl Head for u128 {
 
 /// Separators that begin with the same bytes.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct HeadRun {
     /// The number of bytes that they share; their heads are the bytes after those.
     skip: usize,
     /// The first of them, and the separator after the last.
@@ -152,7 +152,7 @@ pub(super) struct Near {
 #[derive(Debug)]
 pub(super) struct Runs<H> {
     /// All separators first, then the runs within.
-    runs: Box<[Run]>,
+    runs: Box<[HeadRun]>,
     /// The head of each separator of each run: sorted, not always distinct.
     heads: Box<[H]>,
     /// The buckets of the heads of all separators.
@@ -168,7 +168,7 @@ impl<H: Head> Runs<H> {
     pub(super) fn new(separators: &Separators, prefix_len: usize) -> Self {
         let (mut heads, mut groups) = (Vec::<H>::new(), Vec::<Group>::new());
         // Each run with the number of runs that it is in.
-        let all = Run { skip: prefix_len, begin: 0, end: separators.len(), heads_begin: 0 };
+        let all = HeadRun { skip: prefix_len, begin: 0, end: separators.len(), heads_begin: 0 };
         let mut runs = vec![(all, 0)];
         let mut next = 0;
         while let Some((run, depth)) = runs.get_mut(next) {
@@ -196,7 +196,7 @@ impl<H: Head> Runs<H> {
                 let skip = (begin + 1..end).map(|i| separators.shared_of(i)).min().unwrap_or(0);
                 if skip >= run.skip + H::BYTES {
                     groups[at].run = runs.len() as u32;
-                    runs.push((Run { skip, begin, end, heads_begin: 0 }, depth + 1));
+                    runs.push((HeadRun { skip, begin, end, heads_begin: 0 }, depth + 1));
                 }
             }
             next += 1;
@@ -231,7 +231,7 @@ impl<H: Head> Runs<H> {
     #[inline(always)]
     fn seek_near_in(
         &self,
-        run: &Run,
+        run: &HeadRun,
         head: H,
         window: (usize, usize),
         prefetch_near: impl Fn(usize),
