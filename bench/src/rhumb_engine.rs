@@ -4,8 +4,8 @@ use std::{cell::RefCell, path::Path};
 
 use anyhow::Result;
 use rhumb::{
-    Database, IndexKind, Iter, Keyspace, KeyspaceOptions, MemtableKind, Partitioning, PersistMode,
-    StringCoding, TableOptions, Training,
+    BlockIndexKind, Database, Iter, Keyspace, KeyspaceOptions, MemtableKind, Partitioning,
+    PersistMode, StringCoding, TableOptions, Training,
     inspect::Inspector,
     io::{ReadEngineKind, ReadMode},
 };
@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Rhumb {
     name: &'static str,
-    index: IndexKind,
+    index: BlockIndexKind,
     coding: StringCoding,
     training: Training,
     /// Keys with the same first byte are a partition.
@@ -36,7 +36,7 @@ pub struct Rhumb {
 /// What most subjects are.
 const USUAL: Rhumb = Rhumb {
     name: "rhumb",
-    index: IndexKind::Learned,
+    index: BlockIndexKind::Learned,
     coding: StringCoding::Auto,
     training: Training::Always,
     is_divided: false,
@@ -50,7 +50,7 @@ pub static LEARNED: Rhumb = USUAL;
 
 /// Rhumb with index blocks that are searched, to show what the models are worth.
 pub static BINARY_SEARCH: Rhumb =
-    Rhumb { name: "rhumb-binary", index: IndexKind::BinarySearch, ..USUAL };
+    Rhumb { name: "rhumb-binary", index: BlockIndexKind::BinarySearch, ..USUAL };
 
 /// Rhumb whose flushes train models only while writers are few.
 pub static ADAPTIVE: Rhumb =
@@ -72,10 +72,10 @@ pub static PLAIN: Rhumb = Rhumb { name: "rhumb-plain", reads_ahead: false, ..USU
 
 /// Rhumb without any technique of TridentKV, to hold each against.
 pub static NONE: Rhumb =
-    Rhumb { name: "none", index: IndexKind::BinarySearch, coding: StringCoding::Off, ..USUAL };
+    Rhumb { name: "none", index: BlockIndexKind::BinarySearch, coding: StringCoding::Off, ..USUAL };
 
 /// That with learned index blocks, of plain bytes and trained at every flush.
-pub static MODELS: Rhumb = Rhumb { name: "models", index: IndexKind::Learned, ..NONE };
+pub static MODELS: Rhumb = Rhumb { name: "models", index: BlockIndexKind::Learned, ..NONE };
 
 /// That with codes trained from the keys.
 pub static CODING: Rhumb = Rhumb { name: "coding", coding: StringCoding::On, ..MODELS };

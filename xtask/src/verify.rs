@@ -14,7 +14,7 @@ const USAGE: &str = "\
 Usage: cargo xtask verify <SUITE> [FILTER]...
 
 Suites:
-  models      The index's parts and dead stretches under loom: every order of steps and every value
+  models      The index's parts and dead ranges under loom: every order of steps and every value
               that may be read.
   remote      Readers of a region beside its writer, likewise.
   schedules   Whole maps under shuttle; RHUMB_SCHEDULES=n schedules of each kind.
@@ -118,7 +118,7 @@ impl Suite {
     /// Its tests, in the package.
     fn tests(self) -> &'static [&'static str] {
         match self {
-            Self::Models => &["--lib", "--test", "dead_stretches"],
+            Self::Models => &["--lib", "--test", "dead_ranges"],
             Self::Remote | Self::Unit | Self::Regions => &["--lib"],
             Self::Schedules => &["--test", "schedules"],
             Self::Threads => &["--test", "index", "-Zbuild-std", "--target", TARGET],
@@ -145,7 +145,7 @@ impl Suite {
         }
         command.args(self.tests());
         let all: &[&str] = match self {
-            Self::Models => &["models::", "stretch"],
+            Self::Models => &["models::", "dead_range"],
             Self::Remote => &["models::"],
             _ => &[],
         };

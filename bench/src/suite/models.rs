@@ -8,8 +8,8 @@ use std::{collections::HashSet, hint::black_box, path::Path, time::Instant};
 
 use anyhow::{Result, ensure};
 use rhumb::{
-    Database, IndexKind, Keyspace, KeyspaceOptions, StringCoding, TableOptions, inspect::Inspector,
-    io::ReadMode,
+    BlockIndexKind, Database, Keyspace, KeyspaceOptions, StringCoding, TableOptions,
+    inspect::Inspector, io::ReadMode,
 };
 use rhumb_model::{
     StringCode, code,
@@ -31,15 +31,15 @@ use crate::{
 /// A way to find blocks.
 struct Way {
     name: &'static str,
-    index: IndexKind,
+    index: BlockIndexKind,
     coding: StringCoding,
 }
 
 const WAYS: [Way; 4] = [
-    Way { name: "rhumb", index: IndexKind::Learned, coding: StringCoding::Auto },
-    Way { name: "rhumb-coded", index: IndexKind::Learned, coding: StringCoding::On },
-    Way { name: "rhumb-plain", index: IndexKind::Learned, coding: StringCoding::Off },
-    Way { name: "rhumb-binary", index: IndexKind::BinarySearch, coding: StringCoding::Off },
+    Way { name: "rhumb", index: BlockIndexKind::Learned, coding: StringCoding::Auto },
+    Way { name: "rhumb-coded", index: BlockIndexKind::Learned, coding: StringCoding::On },
+    Way { name: "rhumb-plain", index: BlockIndexKind::Learned, coding: StringCoding::Off },
+    Way { name: "rhumb-binary", index: BlockIndexKind::BinarySearch, coding: StringCoding::Off },
 ];
 
 /// Reads of which the blocks are counted.
@@ -91,7 +91,7 @@ fn per_1k(bytes: f64) -> Sample {
 fn conclude(report: &mut Report) {
     let bytes = |report: &Report, name| report.value(name, "index", 1);
     let Some(searched) = bytes(report, "rhumb-binary") else { return };
-    for way in WAYS.iter().filter(|way| way.index == IndexKind::Learned) {
+    for way in WAYS.iter().filter(|way| way.index == BlockIndexKind::Learned) {
         if let Some(learned) = bytes(report, way.name) {
             let share = searched / learned;
             let text = format!("{} takes 1/{share:.1} of the searched index", way.name);

@@ -39,4 +39,4 @@ pub use options::{KeyspaceOptions, KeyspacePreset, MemtableKind, PersistMode};
 pub use partition::Partitioning;
 pub use rhumb_index::{self as index, Index, IndexBuilder, IndexStats, Preset};
 pub use slice::Slice;
-pub use table::{Compression, IndexKind, StringCoding, TableOptions, Training};
+pub use table::{BlockIndexKind, Compression, StringCoding, TableOptions, Training};

@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! 1. An entry's bytes lie in the log record that carried it; entries share the record.
-//! 2. Entries are ordered by sub-tree, by key, and from the newest to the oldest.
+//! 2. Entries are ordered by LSM tree, by key, and from the newest to the oldest.
 //! 3. Entries are inserted by one thread at a time, and never removed.
 
 mod cursor;
@@ -34,11 +34,11 @@ use rhumb_sync::{
 
 use self::{
     cursor::{Limit, Pick},
-    dead::DeadRuns,
-    filter::Filter,
+    dead::DeadRanges,
+    filter::MemFilter,
     learned::Learned,
     skiplist::SkipList,
-    trees::Trees,
+    trees::TreeSlots,
 };
 use crate::{
     log::{Lsn, batch::BatchOp, creation::Creation},
@@ -49,7 +49,7 @@ use crate::{
 
 pub(crate) use self::{
     cursor::{EntryRef, MemCursor},
-    dead::{Asked, Stretch},
+    dead::{Asked, DeadRange},
     entry::MemEntry,
     view::MemView,
 };
@@ -79,19 +79,19 @@ macro_rules! each {
     };
 }
 
-/// About how many bytes a new partition takes besides its name, here and among the sub-trees.
+/// About how many bytes a new partition takes besides its name, here and among the LSM trees.
 const CREATION_BYTES: usize = 512;
 
 /// A sorted set of entries that grows until it is sealed and flushed, and range tombstones beside
 /// them.
 pub(crate) struct Memtable {
     entries: Entries,
-    filter: Filter,
+    filter: MemFilter,
     /// Set with the first range tombstone. Until then reads do not look at `ranges`.
     has_ranges: AtomicBool,
-    ranges: Trees<RangeLog>,
+    ranges: TreeSlots<RangeLog>,
     /// Key ranges in which walks found nothing living.
-    dead: DeadRuns,
+    dead: DeadRanges,
     /// The number of entries that walks stepped over, in this memtable and all others of the
     /// database.
     passed: Arc<AtomicU64>,
@@ -142,14 +142,14 @@ impl Memtable {
     }
 
     fn of(entries: Entries, log: Option<LogFloor>, bytes_max: u64) -> Self {
-        let filter = Filter::new(bytes_max);
+        let filter = MemFilter::new(bytes_max);
         Self {
             entries,
             bytes: AtomicUsize::new(filter.bytes()),
             filter,
             has_ranges: AtomicBool::new(false),
-            ranges: Trees::new(),
-            dead: DeadRuns::default(),
+            ranges: TreeSlots::new(),
+            dead: DeadRanges::default(),
             passed: Arc::default(),
             first_entry: AtomicU64::new(SeqNo::MAX),
             last_entry: AtomicU64::new(0),
@@ -204,7 +204,7 @@ impl Memtable {
             return self.insert_range(record, operation, end, seq);
         }
         if self.has_ranges.load(Ordering::Relaxed) {
-            self.note_under_ranges(operation.tree, operation.key(record));
+            self.record_under_ranges(operation.tree, operation.key(record));
         }
         self.filter.add(operation.key(record));
         // Only one thread at a time runs this.
@@ -260,7 +260,7 @@ impl Memtable {
         each!(&self.entries, entries => entries.entries_at_most(tree))
     }
 
-    /// The number of versions of keys in this memtable, of all sub-trees, for drawing samples;
+    /// The number of versions of keys in this memtable, of all LSM trees, for drawing samples;
     /// `None` if this kind of memtable does not number its entries.
     pub(crate) fn versions(&self) -> Option<u64> {
         match &self.entries {
@@ -270,7 +270,7 @@ impl Memtable {
     }
 
     /// The version that was inserted after `nth` others, if it is the newest value of its key that
-    /// a reader at `seq` sees in this memtable: its sub-tree, its key and its sequence number.
+    /// a reader at `seq` sees in this memtable: its LSM tree, its key and its sequence number.
     /// O(log n).
     pub(crate) fn newest_at(&self, nth: u64, seq: SeqNo) -> Option<(TreeId, &[u8], SeqNo)> {
         match &self.entries {
@@ -282,7 +282,7 @@ impl Memtable {
         }
     }
 
-    /// The sub-trees that have entries or range tombstones, ascending.
+    /// The LSM trees that have entries or range tombstones, ascending.
     pub(crate) fn trees(&self) -> Vec<TreeId> {
         let mut trees = each!(&self.entries, entries => entries.trees());
         if self.has_ranges.load(Ordering::Acquire) {

@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     io::{ReadEngineKind, ReadMode},
     partition::Partitioning,
-    table::{Compression, IndexKind, StringCoding, TableLayout, TableOptions, Training},
+    table::{BlockIndexKind, Compression, StringCoding, TableLayout, TableOptions, Training},
 };
 
 /// The failures that an acknowledged write survives.
@@ -108,7 +108,7 @@ impl KeyspacePreset {
     pub fn options(self, partitions: Partitioning) -> KeyspaceOptions {
         let Self::TridentKv = self;
         let table = TableOptions {
-            index: Some(IndexKind::Learned),
+            index: Some(BlockIndexKind::Learned),
             string_coding: Some(StringCoding::On),
             training: Some(Training::Adaptive),
             ..TableOptions::default()
@@ -185,7 +185,8 @@ impl KeyspaceOptions {
             |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
         let options = Self {
             table: TableLayout {
-                index: IndexKind::from_byte(index & 0xf).ok_or(format!("index kind {index}"))?,
+                index: BlockIndexKind::from_byte(index & 0xf)
+                    .ok_or(format!("index kind {index}"))?,
                 string_coding: StringCoding::from_byte(index >> CODING_SHIFT & 3)
                     .ok_or(format!("index kind {index}"))?,
                 training: Training::from_byte(index >> TRAINING_SHIFT)
@@ -226,12 +227,12 @@ pub(crate) struct DatabaseOptions {
 pub(crate) const LEVEL_RATIO: u64 = 10;
 
 /// The number of tables of level 0 from which a compaction is due.
-pub(crate) const ZERO_TABLES_TRIGGER: usize = 4;
+pub(crate) const L0_TABLES_TRIGGER: usize = 4;
 
 /// The number of tables of level 0 from which writers are slowed down.
-pub(crate) const ZERO_TABLES_SLOW: usize = 12;
+pub(crate) const L0_TABLES_SLOW: usize = 12;
 /// The number of tables of level 0 from which writers are slowed down the most.
-pub(crate) const ZERO_TABLES_SLOWEST: usize = 36;
+pub(crate) const L0_TABLES_SLOWEST: usize = 36;
 
 /// The number of full memtables that may wait for their flush.
 pub(crate) const SEALED_MAX: usize = 2;

@@ -1,4 +1,4 @@
-//! Partitions: the part of a keyspace that a key belongs to, and the sub-tree of that part.
+//! Partitions: the part of a keyspace that a key belongs to, and the LSM tree of that part.
 //!
 //! A partition has a name, a byte string that follows from the key alone. Unless the caller
 //! partitions by a function, larger keys have equal or larger names. The partitions of a keyspace

@@ -18,9 +18,9 @@ pub struct Slice(Repr);
 #[derive(Clone)]
 enum Repr {
     Inline(Inline),
-    Shared(Arc<[u8]>, Span),
-    Record(Record, Span),
-    Block(BlockRef, Span),
+    Shared(Arc<[u8]>, ByteSpan),
+    Record(Record, ByteSpan),
+    Block(BlockRef, ByteSpan),
 }
 
 // The variants of a slice are aligned to words, so that it is moved in words. Directly after the
@@ -38,12 +38,12 @@ struct Inline {
 /// A range of the bytes behind a pointer.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
-struct Span {
+struct ByteSpan {
     start: u32,
     len: u32,
 }
 
-impl Span {
+impl ByteSpan {
     #[inline]
     fn of(self, bytes: &[u8]) -> &[u8] {
         &bytes[self.start as usize..self.start as usize + self.len as usize]
@@ -67,14 +67,14 @@ impl Slice {
     #[must_use]
     pub(crate) fn from_shared(bytes: Arc<[u8]>) -> Self {
         let len = u32::try_from(bytes.len()).expect("keys and values are at most 1 GiB");
-        Self(Repr::Shared(bytes, Span { start: 0, len }))
+        Self(Repr::Shared(bytes, ByteSpan { start: 0, len }))
     }
 
     /// Takes `len` bytes of `bytes` from `start`.
     #[must_use]
     pub(crate) fn from_shared_range(bytes: Arc<[u8]>, start: u32, len: u32) -> Self {
         debug_assert!(start as usize + len as usize <= bytes.len());
-        Self(Repr::Shared(bytes, Span { start, len }))
+        Self(Repr::Shared(bytes, ByteSpan { start, len }))
     }
 
     /// Takes all of a record, or of a large value.
@@ -88,7 +88,7 @@ impl Slice {
     #[must_use]
     pub(crate) fn from_record(record: Record, start: u32, len: u32) -> Self {
         debug_assert!(start as usize + len as usize <= record.len());
-        Self(Repr::Record(record, Span { start, len }))
+        Self(Repr::Record(record, ByteSpan { start, len }))
     }
 
     /// The same bytes, kept within the slice itself if there are few enough.
@@ -100,7 +100,7 @@ impl Slice {
     #[must_use]
     pub(crate) fn from_block(block: BlockRef, start: u32, len: u32) -> Self {
         debug_assert!(start as usize + len as usize <= block.bytes().len());
-        Self(Repr::Block(block, Span { start, len }))
+        Self(Repr::Block(block, ByteSpan { start, len }))
     }
 }
 
@@ -191,7 +191,7 @@ impl From<Slice> for Arc<[u8]> {
     /// Needs no copy if the slice is all of what it shares.
     fn from(slice: Slice) -> Self {
         match slice.0 {
-            Repr::Shared(bytes, Span { start: 0, len }) if len as usize == bytes.len() => bytes,
+            Repr::Shared(bytes, ByteSpan { start: 0, len }) if len as usize == bytes.len() => bytes,
             repr => Self::from(&*Slice(repr)),
         }
     }

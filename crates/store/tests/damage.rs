@@ -19,8 +19,8 @@ use std::{
 };
 
 use rhumb::{
-    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, Partitioning, PersistMode,
-    StringCoding, TableOptions,
+    BlockIndexKind, Compression, Database, Error, Keyspace, KeyspaceOptions, Partitioning,
+    PersistMode, StringCoding, TableOptions,
     error::IoFailure,
     inspect::{CheckReport, Inspector},
     io::{FileSystem, sim::SimFs, write_all},
@@ -56,7 +56,7 @@ fn options(name: &str) -> KeyspaceOptions {
         "learned" => KeyspaceOptions { table, ..KeyspaceOptions::default() },
         _ => KeyspaceOptions {
             table: TableOptions {
-                index: Some(IndexKind::BinarySearch),
+                index: Some(BlockIndexKind::BinarySearch),
                 compression: Some(Compression::None),
                 filter_bits_per_key: Some(0),
                 ..table

@@ -11,8 +11,8 @@ use std::{
 };
 
 use rhumb::{
-    Compression, Database, DatabaseBuilder, IndexKind, Keyspace, KeyspaceOptions, MemtableKind,
-    Partitioning, PersistMode, Slice, Snapshot, StringCoding, TableOptions, Training,
+    BlockIndexKind, Compression, Database, DatabaseBuilder, Keyspace, KeyspaceOptions,
+    MemtableKind, Partitioning, PersistMode, Slice, Snapshot, StringCoding, TableOptions, Training,
 };
 use rhumb_testkit::random::Random;
 
@@ -102,7 +102,7 @@ impl World {
         let mut table = TableOptions { block_bytes: Some(256), ..TableOptions::default() };
         table.large_value_bytes = Some(8 << 10);
         if self.random.below(2) == 0 {
-            table.index = Some(IndexKind::BinarySearch);
+            table.index = Some(BlockIndexKind::BinarySearch);
         }
         table.string_coding = Some(StringCoding::ALL[self.random.below(3) as usize]);
         table.training = Some(Training::ALL[self.random.below(3) as usize]);

@@ -294,7 +294,7 @@ fn a_queue_over_partitions_steps_over_few_entries() {
 /// nothing about them: what is known of others stays.
 #[test]
 fn empty_partitions_are_passed_and_not_recorded() {
-    // More than the number of sub-trees that may have stretches.
+    // More than the number of LSM trees that may have dead ranges.
     const EMPTY: u32 = 5000;
     let dir = tempfile::tempdir().unwrap();
     let db = open(&dir).open().unwrap();

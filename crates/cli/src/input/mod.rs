@@ -185,15 +185,15 @@ impl Input {
         let read = source.by_ref().take(sniff::HEAD_BYTES as u64).read_to_end(&mut head);
         read.map_err(|error| failed(Wrong::input(error)))?;
         let guessed = Format::guess(path);
-        let settled = settle(format, guessed, fields, &head, &name).map_err(failed)?;
-        let is_text = settled != Format::U64;
+        let resolved = resolve_format(format, guessed, fields, &head, &name).map_err(failed)?;
+        let is_text = resolved != Format::U64;
         let mark = head.starts_with(sniff::UTF8_MARK) && is_text && !fields.is_as_it_is;
         head.drain(..if mark { sniff::UTF8_MARK.len() } else { 0 });
         let whole = io::Cursor::new(head).chain(source);
         let reader = BufReader::with_capacity(BUFFER_BYTES, whole);
-        let records = open_records(reader, settled, fields, length).map_err(failed)?;
+        let records = open_records(reader, resolved, fields, length).map_err(failed)?;
         // A dump says what it means.
-        let takes_empty_keys = fields.takes_empty_keys || settled == Format::Dump;
+        let takes_empty_keys = fields.takes_empty_keys || resolved == Format::Dump;
         Ok(Self { name, records, read_bytes, takes_empty_keys, is_stdin })
     }
 
@@ -253,7 +253,7 @@ fn next_checked(records: &mut dyn Records, takes_empty_keys: bool) -> Result<Opt
 
 /// The format of an input that starts with `head`: the one that is asked for, the one that its name
 /// says, or what it looks like.
-fn settle(
+fn resolve_format(
     format: Option<Format>,
     guessed: Option<Format>,
     fields: &Fields,
@@ -372,17 +372,17 @@ mod tests {
 
     #[test]
     fn formats_are_guessed_by_content_where_the_name_says_nothing() {
-        let settled = |format, guessed, head: &str| {
-            settle(format, guessed, &default_fields(), head.as_bytes(), "x").ok()
+        let resolved = |format, guessed, head: &str| {
+            resolve_format(format, guessed, &default_fields(), head.as_bytes(), "x").ok()
         };
         let entry = "{\"key\":\"a\",\"value\":\"b\"}\n";
-        assert_eq!(settled(None, None, entry), Some(Format::Dump));
-        assert_eq!(settled(None, Some(Format::Jsonl), entry), Some(Format::Dump));
-        assert_eq!(settled(Some(Format::Jsonl), None, entry), Some(Format::Jsonl));
-        assert_eq!(settled(None, Some(Format::Lines), entry), Some(Format::Lines));
-        assert_eq!(settled(None, None, "{\"id\":1}\n"), None);
-        assert_eq!(settled(None, None, "[\n"), None);
-        assert_eq!(settled(None, None, "name\n"), Some(Format::Lines));
+        assert_eq!(resolved(None, None, entry), Some(Format::Dump));
+        assert_eq!(resolved(None, Some(Format::Jsonl), entry), Some(Format::Dump));
+        assert_eq!(resolved(Some(Format::Jsonl), None, entry), Some(Format::Jsonl));
+        assert_eq!(resolved(None, Some(Format::Lines), entry), Some(Format::Lines));
+        assert_eq!(resolved(None, None, "{\"id\":1}\n"), None);
+        assert_eq!(resolved(None, None, "[\n"), None);
+        assert_eq!(resolved(None, None, "name\n"), Some(Format::Lines));
     }
 
     #[test]

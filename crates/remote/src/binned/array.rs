@@ -1,4 +1,5 @@
-//! Trained arrays: sorted records whose keys never change, and a line that predicts their places.
+//! Trained arrays: sorted records whose keys never change, and a line that predicts their
+//! positions.
 //!
 //! Record 0 of an array is its *sentinel*. It has no key, lies before all others, and gives the
 //! keys below the first trained one a gap of their own.
@@ -56,7 +57,7 @@ impl Array {
     /// # Errors
     ///
     /// [`Error::Full`](crate::Error::Full); nothing is taken then.
-    pub(super) fn place<S: Space>(
+    pub(super) fn put<S: Space>(
         records: &mut Records<S>,
         draft: &Draft,
         epoch: u64,
@@ -109,13 +110,13 @@ impl Array {
 
     fn store_header<S: Space>(&self, records: &Records<S>, tag: u64) {
         let array = &self.descriptor;
-        let place = u64::from(array.base) | u64::from(array.records) << 32;
+        let base_and_records = u64::from(array.base) | u64::from(array.records) << 32;
         let reach = u64::from(array.below) << 32 | u64::from(array.above) << 48;
         let slope = u64::from(array.line.mantissa) | u64::from(array.line.shift) << 32;
         for (word, value) in [
             (header::TAG, tag),
             (header::EPOCH, array.epoch),
-            (header::PLACE, place),
+            (header::PLACE, base_and_records),
             (header::SHAPE, array.prefix.len() as u64 | reach),
             (header::X0, array.line.x0),
             (header::Y0, array.line.y0 as u64),
@@ -127,13 +128,13 @@ impl Array {
 
     /// The block of a record.
     pub(super) fn block(&self, sizes: Sizes, index: usize) -> u32 {
-        self.descriptor.base + sizes.record_place(index).0 as u32
+        self.descriptor.base + sizes.record_position(index).0 as u32
     }
 
     /// The line at which the block of a record begins, and the record's first word there.
     fn place_of<S: Space>(&self, records: &Records<S>, index: usize) -> (u32, usize) {
         let sizes = records.slab.sizes();
-        (self.block(sizes, index) * BLOCK_LINES, sizes.record_place(index).1)
+        (self.block(sizes, index) * BLOCK_LINES, sizes.record_position(index).1)
     }
 
     /// A record, where 0 is the sentinel.
@@ -153,23 +154,24 @@ impl Array {
         }
     }
 
-    /// The record of a key, or else the one before it. Looks at the places that the line predicts.
+    /// The record of a key, or else the one before it. Looks at the positions that the line
+    /// predicts.
     pub(super) fn search<S: Space>(
         &self,
         records: &Records<S>,
         key: &[u8],
     ) -> Result<usize, usize> {
-        let (low, high) = self.descriptor.places(key);
+        let (low, high) = self.descriptor.positions(key);
         if !key.starts_with(&self.descriptor.prefix) {
             return Err(low);
         }
         let needle = Needle::new(key, self.descriptor.prefix.len());
-        let place = partition_point(low, (high + 1).min(self.len()), |place| {
-            records.compare(&self.record(records, place + 1), &needle).is_lt()
+        let position = partition_point(low, (high + 1).min(self.len()), |position| {
+            records.compare(&self.record(records, position + 1), &needle).is_lt()
         });
-        let is_there = place < self.len()
-            && records.compare(&self.record(records, place + 1), &needle).is_eq();
-        if is_there { Ok(place + 1) } else { Err(place) }
+        let is_there = position < self.len()
+            && records.compare(&self.record(records, position + 1), &needle).is_eq();
+        if is_there { Ok(position + 1) } else { Err(position) }
     }
 
     /// Checks that a key belongs to a record or to the gap after it: what [`Array::search`] returns

@@ -10,13 +10,13 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use super::{
     descriptor::{Descriptor, Lesson, up_to},
-    layout::{Link, Record, Sizes, Token, WideKind, WidePlace},
+    layout::{Link, Record, Sizes, Token, WideExtent, WideKind},
     message::{Address, Operation, Outcome, Reply, Request, Value, Verb},
     window::{Found, Way, Wide, Window},
 };
 use crate::{
     error::{Error, Result},
-    fabric::{Fabric, Image, Place},
+    fabric::{Extent, Fabric, Image},
 };
 
 /// Wide records of one code that are fetched to tell them apart: each may be long, and the host
@@ -119,7 +119,7 @@ pub(crate) struct Client<C> {
     lease_ms: u64,
     sizes: Sizes,
     pub(super) image: Image,
-    pub(super) places: Vec<Place>,
+    pub(super) extents: Vec<Extent>,
     pub(super) counts: ClientCounts,
 }
 
@@ -186,7 +186,7 @@ impl<C> Client<C> {
             lease_ms: 0,
             sizes: Sizes::default(),
             image: Image::default(),
-            places: Vec::new(),
+            extents: Vec::new(),
             counts: ClientCounts::default(),
         }
     }
@@ -194,8 +194,8 @@ impl<C> Client<C> {
     /// The same client with another way to its host.
     pub(crate) fn with_caller<D>(self, caller: D) -> Client<D> {
         let Self { mode, model, session, until_ms, lease_ms, sizes, .. } = self;
-        let Self { image, places, counts, .. } = self;
-        Client { caller, mode, model, session, until_ms, lease_ms, sizes, image, places, counts }
+        let Self { image, extents, counts, .. } = self;
+        Client { caller, mode, model, session, until_ms, lease_ms, sizes, image, extents, counts }
     }
 
     /// The same client of a region whose parts are this large.
@@ -428,9 +428,9 @@ impl<C: Caller> Client<C> {
         range: (usize, usize),
     ) -> Result<Option<Window>> {
         let way = self.way(fabric);
-        self.places.clear();
-        Window::places(&known.array, range, way, &mut self.places);
-        fabric.read(&self.places, &mut self.image)?;
+        self.extents.clear();
+        Window::extents(&known.array, range, way, &mut self.extents);
+        fabric.read(&self.extents, &mut self.image)?;
         Ok(Window::of_array(known, range, way, (&self.image, 0)))
     }
 
@@ -486,21 +486,21 @@ impl<C: Caller> Client<C> {
         records: &[Record],
         most: usize,
     ) -> Result<Option<Vec<Wide>>> {
-        let places: Vec<_> = records.iter().filter_map(Record::place).collect();
-        if places.is_empty() {
+        let extents: Vec<_> = records.iter().filter_map(Record::wide_extent).collect();
+        if extents.is_empty() {
             return Ok(Some(Vec::new()));
         }
-        if places.len() > most {
+        if extents.len() > most {
             return Ok(None);
         }
-        self.places.clear();
+        self.extents.clear();
         let way = self.way(fabric);
-        self.places.extend(places.iter().map(|place| Wide::place(*place, way)));
-        fabric.read(&self.places, &mut self.image)?;
-        let piece = |(index, place): (usize, &WidePlace)| {
-            Wide::of_piece(*place, way, self.image.piece(index))
+        self.extents.extend(extents.iter().map(|extent| Wide::extent(*extent, way)));
+        fabric.read(&self.extents, &mut self.image)?;
+        let piece = |(index, extent): (usize, &WideExtent)| {
+            Wide::of_piece(*extent, way, self.image.piece(index))
         };
-        Ok(places.iter().enumerate().map(piece).collect())
+        Ok(extents.iter().enumerate().map(piece).collect())
     }
 
     /// Where a key is likely to belong: the address of a write, which the host checks. Wide records
@@ -513,7 +513,7 @@ impl<C: Caller> Client<C> {
         let found = if key.starts_with(&known.array.prefix) {
             let sought = window.seek(key);
             let ties = &window.records[sought.ties.clone()];
-            if ties.iter().any(|record| record.place().is_some()) {
+            if ties.iter().any(|record| record.wide_extent().is_some()) {
                 Some(Found::Record(sought.ties.start))
             } else {
                 window.resolve(key, &sought, &[])
@@ -540,7 +540,7 @@ fn address_of(known: &Known, window: &Window, at: usize) -> Address {
 
 /// What a record says of its key; `None` if its value has gone meanwhile.
 pub(super) fn answer_of(record: &Record, wide: Option<Wide>) -> Option<Answer> {
-    match (record.token(), record.place(), wide) {
+    match (record.token(), record.wide_extent(), wide) {
         (Token::Removed, _, _) => Some(Answer::Absent),
         (Token::Live, None, _) => {
             let (bytes, len) = record.value_bytes();

@@ -1,5 +1,5 @@
 //! What a client knows of an array: the keys it answers for, where it lies, and the line that
-//! predicts places in it.
+//! predicts positions in it.
 //!
 //! A descriptor is not trusted. It hashes to a *tag* that every block of its array bears, so that a
 //! window of records is taken for the array's only if the descriptor is the one that the array was
@@ -64,9 +64,9 @@ pub(crate) struct Descriptor {
     /// Trained records: the sentinel, which lies before them, does not count.
     pub(crate) records: u32,
     pub(crate) line: Line,
-    /// How far a place may lie below the line.
+    /// How far a position may lie below the line.
     pub(crate) below: u16,
-    /// How far a place may lie above the line.
+    /// How far a position may lie above the line.
     pub(crate) above: u16,
 }
 
@@ -90,9 +90,9 @@ impl Descriptor {
         Segment { line: self.line, below, above, start: 0, end: u64::from(self.records) }
     }
 
-    /// The first and the last trained place, counted from 0, at which `key` may lie; the last may
-    /// be one more than there are.
-    pub(super) fn places(&self, key: &[u8]) -> (usize, usize) {
+    /// The first and the last trained position, counted from 0, at which `key` may lie; the last
+    /// may be one more than there are.
+    pub(super) fn positions(&self, key: &[u8]) -> (usize, usize) {
         let records = self.records as usize;
         let begins = &key[..self.prefix.len().min(key.len())];
         if *begins < *self.prefix {
@@ -108,7 +108,7 @@ impl Descriptor {
     /// The records to read for `key`, first and last: they have the one at or below it and the one
     /// above it, if there are such and the descriptor is right. Records count from the sentinel.
     pub(crate) fn window(&self, key: &[u8]) -> (usize, usize) {
-        let (low, high) = self.places(key);
+        let (low, high) = self.positions(key);
         let last = (high + 2).min(low + WINDOW_RECORDS_MAX - 1).min(self.records as usize);
         (low.min(last), last)
     }

@@ -67,7 +67,7 @@ impl Sizes {
     }
 
     /// Where record `index` of an array lies: the number of its block, and its first word there.
-    pub(super) fn record_place(self, index: usize) -> (usize, usize) {
+    pub(super) fn record_position(self, index: usize) -> (usize, usize) {
         let most = self.block_records();
         (index / most, BLOCK_HEAD_WORDS + index % most * RECORD_WORDS)
     }
@@ -222,12 +222,12 @@ pub(super) enum Link {
 
 /// Where a wide record lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WidePlace {
+pub(super) struct WideExtent {
     pub(super) slot: Slot,
     pub(super) lines: u32,
 }
 
-impl WidePlace {
+impl WideExtent {
     fn to_word(self) -> u64 {
         u64::from(self.lines)
             | u64::from(self.slot.line) << WIDE_LINE_SHIFT
@@ -260,8 +260,8 @@ impl Record {
     }
 
     /// A live record of a key that lies elsewhere.
-    pub(super) fn wide(code: u64, place: WidePlace) -> Self {
-        Self { code, value: place.to_word(), tail: 1 | 1 << FORM_SHIFT }
+    pub(super) fn wide(code: u64, extent: WideExtent) -> Self {
+        Self { code, value: extent.to_word(), tail: 1 | 1 << FORM_SHIFT }
     }
 
     pub(super) fn token(&self) -> Token {
@@ -281,9 +281,9 @@ impl Record {
         Self { tail: self.tail & !3 | bits, ..self }
     }
 
-    /// The place of key and value, if they do not lie in the record.
-    pub(super) fn place(&self) -> Option<WidePlace> {
-        (self.tail >> FORM_SHIFT & 3 == 1).then(|| WidePlace::of_word(self.value))
+    /// The extent of key and value, if they do not lie in the record.
+    pub(super) fn wide_extent(&self) -> Option<WideExtent> {
+        (self.tail >> FORM_SHIFT & 3 == 1).then(|| WideExtent::of_word(self.value))
     }
 
     /// The value of an inline record.
@@ -299,7 +299,7 @@ impl Record {
 
     /// The code of the key after `skip` bytes, which is what the record's array or bin skips.
     pub(super) fn code_after(&self, skip: usize) -> u64 {
-        if self.place().is_some() { self.code } else { code_at(&self.key_bytes(), skip) }
+        if self.wide_extent().is_some() { self.code } else { code_at(&self.key_bytes(), skip) }
     }
 
     pub(super) fn link(&self) -> Link {
@@ -452,12 +452,12 @@ mod tests {
     fn sizes_are_what_the_format_says() {
         let (plain, proven) = (Sizes::new(false), Sizes::new(true));
         assert_eq!((plain.block_records(), ROOT_LINES, CHILD_LINES), (42, 4, 7));
-        assert_eq!((plain.record_place(0), plain.record_place(43)), ((0, 2), (1, 5)));
+        assert_eq!((plain.record_position(0), plain.record_position(43)), ((0, 2), (1, 5)));
         assert_eq!([0, 41, 42].map(|len| plain.blocks_of(len)), [1, 1, 2]);
-        assert_eq!((proven.block_records(), proven.record_place(41)), (41, (1, 2)));
+        assert_eq!((proven.block_records(), proven.record_position(41)), (41, (1, 2)));
         assert_eq!([0, 40, 41].map(|len| proven.blocks_of(len)), [1, 1, 2]);
         // The sum has a word of its own.
-        assert!(proven.record_place(40).1 + RECORD_WORDS < BLOCK_WORDS);
+        assert!(proven.record_position(40).1 + RECORD_WORDS < BLOCK_WORDS);
     }
 
     #[test]
@@ -490,7 +490,7 @@ mod tests {
         let linked = inline.with_link(Link::Bin(slot)).with_token(Token::Removed);
         assert_eq!(linked.tail, 7 << 40 | 5 << 11 | 1 << 8 | 0x32);
         assert_eq!(linked.with_link(Link::Small(slot)).tail, 7 << 40 | 5 << 11 | 2 << 8 | 0x32);
-        let wide = Record::wide(9, WidePlace { slot, lines: 3 });
+        let wide = Record::wide(9, WideExtent { slot, lines: 3 });
         assert_eq!(wide.words(), [9, 7 << 40 | 5 << 11 | 3, 5]);
         let shape = BinShape { kind: BinKind::Child, len: 16, skip: 4 };
         assert_eq!(shape.to_word(), 4 << 32 | 16 << 8 | 3);
@@ -507,10 +507,10 @@ mod tests {
             lines in 0..=WIDE_LINES_MAX as u32, kind in 0..3,
         ) {
             let slot = Slot { line, incarnation };
-            let place = WidePlace { slot, lines };
+            let extent = WideExtent { slot, lines };
             let link = [Link::Empty, Link::Bin(slot), Link::Small(slot)][kind as usize];
-            let record = Record::wide(code, place).with_link(link);
-            prop_assert_eq!(record.place(), Some(place));
+            let record = Record::wide(code, extent).with_link(link);
+            prop_assert_eq!(record.wide_extent(), Some(extent));
             prop_assert_eq!(record.link(), link);
             prop_assert_eq!(record.token(), Token::Live);
             prop_assert_eq!(Record::of_words(&record.words()), record);
@@ -519,7 +519,7 @@ mod tests {
         #[test]
         fn any_word_is_read_without_a_panic(word: u64) {
             let record = Record { code: word, value: word, tail: word };
-            let _ = (record.place(), record.link(), record.value_bytes(), record.code_after(3));
+            let _ = (record.wide_extent(), record.link(), record.value_bytes(), record.code_after(3));
             if let Some(shape) = BinShape::of_word(word) {
                 prop_assert!(shape.len <= CHILD_RECORDS);
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     client::{Answer, Caller, Client, Known, answer_of},
-    layout::{Link, Record, WidePlace},
+    layout::{Link, Record, WideExtent},
     window::{Found, Wide, Window},
 };
 use crate::{error::Result, fabric::Fabric};
@@ -13,7 +13,7 @@ use crate::{error::Result, fabric::Fabric};
 enum Seen {
     Proven(Answer),
     /// Its record is wide.
-    Wide(Record, WidePlace),
+    Wide(Record, WideExtent),
     Unproven,
 }
 
@@ -33,13 +33,13 @@ impl<C: Caller> Client<C> {
     ) -> Result<Vec<usize>> {
         self.counts.gets += keys.len() as u64;
         let way = self.way(fabric);
-        self.places.clear();
+        self.extents.clear();
         let (mut windows, mut missed) = (Vec::with_capacity(keys.len()), Vec::new());
         for (index, key) in keys.iter().enumerate() {
             match self.known(now_ms, key) {
                 Some(known) => {
-                    let (range, piece) = (known.array.window(key), self.places.len());
-                    Window::places(&known.array, range, way, &mut self.places);
+                    let (range, piece) = (known.array.window(key), self.extents.len());
+                    Window::extents(&known.array, range, way, &mut self.extents);
                     windows.push((index, known, range, piece));
                 }
                 None => missed.push(index),
@@ -48,7 +48,7 @@ impl<C: Caller> Client<C> {
         if windows.is_empty() {
             return Ok(missed);
         }
-        fabric.read(&self.places, &mut self.image)?;
+        fabric.read(&self.extents, &mut self.image)?;
         let mut answered = 0;
         let mut tell = |index, answer| match answer {
             Answer::Found(value) => each(index, Some(&value)),
@@ -63,17 +63,17 @@ impl<C: Caller> Client<C> {
                     answered += 1;
                     tell(index, answer);
                 }
-                Seen::Wide(record, place) => wide.push((index, record, place)),
+                Seen::Wide(record, extent) => wide.push((index, record, extent)),
                 Seen::Unproven => unproven.push(index),
             }
         }
         if !wide.is_empty() {
-            self.places.clear();
-            self.places.extend(wide.iter().map(|(_, _, place)| Wide::place(*place, way)));
-            fabric.read(&self.places, &mut self.image)?;
+            self.extents.clear();
+            self.extents.extend(wide.iter().map(|(_, _, extent)| Wide::extent(*extent, way)));
+            fabric.read(&self.extents, &mut self.image)?;
         }
-        for (piece, (index, record, place)) in wide.into_iter().enumerate() {
-            let found = Wide::of_piece(place, way, self.image.piece(piece));
+        for (piece, (index, record, extent)) in wide.into_iter().enumerate() {
+            let found = Wide::of_piece(extent, way, self.image.piece(piece));
             // Another key with the same code is not looked past: the host does that.
             let found = found.filter(|wide| wide.key == keys[index]);
             match found.and_then(|wide| answer_of(&record, Some(wide))) {
@@ -98,10 +98,14 @@ fn seen(window: &Window, known: &Arc<Known>, key: &[u8]) -> Seen {
     let found = if key.starts_with(prefix) {
         let sought = window.seek(key);
         match &window.records[sought.ties.clone()] {
-            [record] if record.place().is_some() => {
-                return record.place().map_or(Seen::Unproven, |place| Seen::Wide(*record, place));
+            [record] if record.wide_extent().is_some() => {
+                return record
+                    .wide_extent()
+                    .map_or(Seen::Unproven, |extent| Seen::Wide(*record, extent));
             }
-            ties if ties.iter().any(|record| record.place().is_some()) => return Seen::Unproven,
+            ties if ties.iter().any(|record| record.wide_extent().is_some()) => {
+                return Seen::Unproven;
+            }
             _ => window.resolve(key, &sought, &[]),
         }
     } else {

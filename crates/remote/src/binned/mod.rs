@@ -1,10 +1,10 @@
 //! An assembly of trained arrays with level bins (FineStore, section 4).
 //!
 //! The host keeps sorted records in *trained arrays*, whose keys never change and which one line
-//! each predicts within 32 places. What is inserted later goes into *level bins* in the gap after
-//! a record. A client keeps the lines. It reads the window of records that its line predicts, by
-//! itself, and proves from it that a key is there, or that it is not; what lies in bins it leaves
-//! to the host, with a *pipeline operation* that names the place which the client has found.
+//! each predicts within 32 positions. What is inserted later goes into *level bins* in the gap
+//! after a record. A client keeps the lines. It reads the window of records that its line predicts,
+//! by itself, and proves from it that a key is there, or that it is not; what lies in bins it
+//! leaves to the host, with a *pipeline operation* that names the place which the client has found.
 //!
 //! | module | for | must never |
 //! | --- | --- | --- |

@@ -157,7 +157,7 @@ impl Trained {
         let mut page = Self { pairs: Vec::new(), is_linked: false, next_key: None };
         let count = window.records.len() - at;
         for (index, record) in window.records[at..].iter().enumerate() {
-            let wide = record.place().and_then(|_| wide.next());
+            let wide = record.wide_extent().and_then(|_| wide.next());
             let key = match &wide {
                 Some(wide) => wide.key.clone(),
                 None => record.key_bytes().to_vec(),

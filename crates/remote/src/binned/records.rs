@@ -6,8 +6,8 @@ use rhumb_model::code::code_at;
 
 use super::{
     layout::{
-        LINE_WORDS, Record, Sizes, Slot, Token, WIDE_HEAD_WORDS, WIDE_LINES_MAX, WideHead,
-        WideKind, WidePlace,
+        LINE_WORDS, Record, Sizes, Slot, Token, WIDE_HEAD_WORDS, WIDE_LINES_MAX, WideExtent,
+        WideHead, WideKind,
     },
     message::Value,
     proof::wide_sum,
@@ -76,7 +76,7 @@ impl<S: Space> Records<S> {
             self.store_bytes(slot.line, head.value_word(), value);
         }
         self.seal(slot.line, head);
-        Ok(Record::wide(code_at(key, skip), WidePlace { slot, lines }))
+        Ok(Record::wide(code_at(key, skip), WideExtent { slot, lines }))
     }
 
     /// Sets the sum of a latched wide record.
@@ -109,32 +109,32 @@ impl<S: Space> Records<S> {
         value: &[u8],
         skip: usize,
     ) -> Result<Record> {
-        let (Some(place), Some(head)) = (removed.place(), self.head(removed)) else {
+        let (Some(wide), Some(head)) = (removed.wide_extent(), self.head(removed)) else {
             return self.make(key, value, skip);
         };
         let head = WideHead { kind: WideKind::Here, value_len: value.len(), ..head };
-        let fits = self.slab.sizes().wide_words(head) <= place.lines as usize * LINE_WORDS;
+        let fits = self.slab.sizes().wide_words(head) <= wide.lines as usize * LINE_WORDS;
         if !fits || value.len() > self.value_bytes_max || removed.token() != Token::Removed {
             return self.make(key, value, skip);
         }
-        self.slab.latch(place.slot.line);
-        self.slab.store(place.slot.line, 1, head.to_word());
-        self.store_bytes(place.slot.line, head.value_word(), value);
-        self.seal(place.slot.line, head);
+        self.slab.latch(wide.slot.line);
+        self.slab.store(wide.slot.line, 1, head.to_word());
+        self.store_bytes(wide.slot.line, head.value_word(), value);
+        self.seal(wide.slot.line, head);
         Ok(removed.with_token(Token::Live))
     }
 
     /// Gives back what a record has elsewhere.
     pub(super) fn release(&mut self, record: &Record) {
-        if let Some(WidePlace { slot, lines }) = record.place() {
+        if let Some(WideExtent { slot, lines }) = record.wide_extent() {
             self.slab.give(slot.line, lines);
         }
     }
 
     /// The record of a removed key, which keeps its key and loses its value.
     pub(super) fn without_value(&mut self, record: &Record) -> Record {
-        if let (Some(place), Some(head)) = (record.place(), self.head(record)) {
-            let line = place.slot.line;
+        if let (Some(wide), Some(head)) = (record.wide_extent(), self.head(record)) {
+            let line = wide.slot.line;
             self.slab.latch(line);
             let end = self.slab.sizes().wide_words(head);
             (head.value_word()..end).for_each(|word| self.slab.store(line, word, 0));
@@ -142,32 +142,34 @@ impl<S: Space> Records<S> {
             self.slab.store(line, 1, gone.to_word());
             self.seal(line, gone);
         }
-        let value = if record.place().is_some() { record.value } else { 0 };
+        let value = if record.wide_extent().is_some() { record.value } else { 0 };
         Record { value, ..record.with_token(Token::Removed) }
     }
 
     fn head(&self, record: &Record) -> Option<WideHead> {
-        let place = record.place()?;
-        let head = WideHead::of_word(self.slab.load(place.slot.line, 1))?;
-        (to_words(head.key_len) <= place.lines as usize * LINE_WORDS).then_some(head)
+        let wide = record.wide_extent()?;
+        let head = WideHead::of_word(self.slab.load(wide.slot.line, 1))?;
+        (to_words(head.key_len) <= wide.lines as usize * LINE_WORDS).then_some(head)
     }
 
     /// The order of a record's key against the needle's.
     pub(super) fn compare(&self, record: &Record, needle: &Needle<'_>) -> Order {
-        let Some(place) = record.place() else { return record.key_bytes()[..].cmp(needle.key) };
+        let Some(wide) = record.wide_extent() else {
+            return record.key_bytes()[..].cmp(needle.key);
+        };
         record.code.cmp(&needle.code).then_with(|| {
             let len = self.head(record).map_or(0, |head| head.key_len);
-            let key = self.slab.bytes(place.slot.line, WIDE_HEAD_WORDS, len);
+            let key = self.slab.bytes(wide.slot.line, WIDE_HEAD_WORDS, len);
             key.map_or(Order::Equal, |key| key.compare(needle.key))
         })
     }
 
     /// The whole key of a record.
     pub(super) fn key(&self, record: &Record) -> Vec<u8> {
-        let Some(place) = record.place() else { return record.key_bytes().to_vec() };
+        let Some(wide) = record.wide_extent() else { return record.key_bytes().to_vec() };
         let mut key = Vec::new();
         let len = self.head(record).map_or(0, |head| head.key_len);
-        if let Some(bytes) = self.slab.bytes(place.slot.line, WIDE_HEAD_WORDS, len) {
+        if let Some(bytes) = self.slab.bytes(wide.slot.line, WIDE_HEAD_WORDS, len) {
             bytes.append_to(&mut key);
         }
         key
@@ -175,7 +177,7 @@ impl<S: Space> Records<S> {
 
     /// The value of a live record.
     pub(super) fn value(&self, record: &Record) -> Value {
-        let (Some(place), Some(head)) = (record.place(), self.head(record)) else {
+        let (Some(wide), Some(head)) = (record.wide_extent(), self.head(record)) else {
             let (bytes, len) = record.value_bytes();
             return Value::Here(bytes[..len].to_vec());
         };
@@ -183,7 +185,7 @@ impl<S: Space> Records<S> {
             return Value::Ask(head.value_len as u32);
         }
         let mut value = Vec::new();
-        let bytes = self.slab.bytes(place.slot.line, head.value_word(), head.value_len);
+        let bytes = self.slab.bytes(wide.slot.line, head.value_word(), head.value_len);
         if let Some(bytes) = bytes {
             bytes.append_to(&mut value);
         }

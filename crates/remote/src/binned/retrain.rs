@@ -205,7 +205,7 @@ impl<S: Space> Host<S> {
                 record.unwrap_or_default().with_link(self.link(gap))
             }
         };
-        match record.place() {
+        match record.wide_extent() {
             None => record,
             Some(_) => Record { code: code_at(&planned.key, skip), ..record },
         }
@@ -234,7 +234,7 @@ impl<S: Space> Host<S> {
                 records: some.iter().map(|record| self.planned(record, run.skip)).collect(),
             };
             let epoch = self.take_epoch();
-            match Array::place(&mut self.records, &draft, epoch) {
+            match Array::put(&mut self.records, &draft, epoch) {
                 Ok(array) => placed.push(array),
                 Err(error) => {
                     placed.iter().for_each(|array| array.free(&mut self.records));

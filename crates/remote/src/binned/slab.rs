@@ -91,8 +91,8 @@ impl<S: Space> Slab<S> {
 
     /// Stores a word of a piece that is latched.
     pub(super) fn store(&self, line: u32, word: usize, value: u64) {
-        if let Some(place) = self.space.words().get(line as usize * LINE_WORDS + word) {
-            place.store(value.to_le(), Ordering::Relaxed);
+        if let Some(cell) = self.space.words().get(line as usize * LINE_WORDS + word) {
+            cell.store(value.to_le(), Ordering::Relaxed);
         }
     }
 
@@ -249,8 +249,8 @@ impl<S: Space> Slab<S> {
             self.store(line, BLOCK_SUM, sum);
         }
         point();
-        if let Some(place) = self.space.words().get(line as usize * LINE_WORDS) {
-            place.store(guard.to_le(), Ordering::Release);
+        if let Some(cell) = self.space.words().get(line as usize * LINE_WORDS) {
+            cell.store(guard.to_le(), Ordering::Release);
         }
         point();
     }

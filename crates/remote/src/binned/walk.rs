@@ -50,9 +50,9 @@ impl<C: Caller> Client<C> {
 
     /// Reads a piece of which a link names the incarnation.
     fn piece(&mut self, fabric: &impl Fabric, slot: Slot, lines: u32) -> Result<Option<Vec<u64>>> {
-        self.places.clear();
-        self.places.push(piece_of(slot.line, lines as usize * LINE_WORDS));
-        fabric.read(&self.places, &mut self.image)?;
+        self.extents.clear();
+        self.extents.push(piece_of(slot.line, lines as usize * LINE_WORDS));
+        fabric.read(&self.extents, &mut self.image)?;
         let piece = self.image.piece(0);
         let piece = piece.filter(|(_, guard)| incarnation_of(*guard) == slot.incarnation);
         Ok(piece.map(|(words, _)| words.to_vec()))
@@ -103,7 +103,8 @@ impl<C: Caller> Client<C> {
 /// A small array by its header, which was read. All keys of its gap begin alike.
 fn small_of(words: &[u64], key: &[u8]) -> Option<Known> {
     let word = |at: usize| words.get(at - 1).copied();
-    let (place, shape, slope) = (word(header::PLACE)?, word(header::SHAPE)?, word(header::SLOPE)?);
+    let (base_and_records, shape, slope) =
+        (word(header::PLACE)?, word(header::SHAPE)?, word(header::SLOPE)?);
     let line = Line {
         x0: word(header::X0)?,
         y0: word(header::Y0)? as i64,
@@ -114,8 +115,8 @@ fn small_of(words: &[u64], key: &[u8]) -> Option<Known> {
         span: Span::all(),
         prefix: key.get(..shape as u32 as usize)?.into(),
         epoch: word(header::EPOCH)?,
-        base: place as u32,
-        records: ((place >> 32) as u32).min(ARRAY_RECORDS_MAX as u32),
+        base: base_and_records as u32,
+        records: ((base_and_records >> 32) as u32).min(ARRAY_RECORDS_MAX as u32),
         line,
         below: (shape >> 32) as u16,
         above: (shape >> 48) as u16,

@@ -17,13 +17,13 @@ use super::{
     descriptor::Descriptor,
     layout::{
         BIN_HEAD_WORDS, BLOCK_HEAD_WORDS, BLOCK_LINES, BLOCK_WORDS, BinShape, LINE_WORDS,
-        RECORD_WORDS, Record, Sizes, WIDE_HEAD_WORDS, WideHead, WideKind, WidePlace, append_bytes,
+        RECORD_WORDS, Record, Sizes, WIDE_HEAD_WORDS, WideExtent, WideHead, WideKind, append_bytes,
         incarnation_of, incarnation_of_epoch,
     },
     proof::{is_block_whole, wide_sum},
 };
 use crate::{
-    fabric::{Image, Place},
+    fabric::{Extent, Image},
     message::Part,
 };
 
@@ -41,21 +41,21 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// The place of `words` words of the piece that begins at `line`.
-    fn place(self, line: u32, words: usize) -> Place {
+    /// The extent of `words` words of the piece that begins at `line`.
+    fn extent(self, line: u32, words: usize) -> Extent {
         if !self.is_unordered {
             return piece_of(line, words);
         }
         let at = u64::from(line) * LINE_BYTES;
-        Place { part: Part::Leaves, at, len: words as u32 * WORD_BYTES as u32, guard: at }
+        Extent { part: Part::Leaves, at, len: words as u32 * WORD_BYTES as u32, guard: at }
     }
 }
 
-/// The place of `words` words of the piece that begins at `line`, without its guard.
-pub(super) fn piece_of(line: u32, words: usize) -> Place {
+/// The extent of `words` words of the piece that begins at `line`, without its guard.
+pub(super) fn piece_of(line: u32, words: usize) -> Extent {
     let guard = u64::from(line) * LINE_BYTES;
     let len = (words.max(2) as u32 - 1) * WORD_BYTES as u32;
-    Place { part: Part::Leaves, at: guard + WORD_BYTES, len, guard }
+    Extent { part: Part::Leaves, at: guard + WORD_BYTES, len, guard }
 }
 
 /// Records side by side.
@@ -101,20 +101,20 @@ pub(super) struct Wide {
 
 impl Window {
     /// Appends what to read for some records of an array, first and last: a piece of each block.
-    pub(super) fn places(
+    pub(super) fn extents(
         array: &Descriptor,
         (first, last): (usize, usize),
         way: Way,
-        out: &mut Vec<Place>,
+        out: &mut Vec<Extent>,
     ) {
-        let place = |index| way.sizes.record_place(index);
-        let (begin, end) = (place(first).0, place(last).0);
+        let position = |index| way.sizes.record_position(index);
+        let (begin, end) = (position(first).0, position(last).0);
         for block in begin..=end {
             let words = match block == end && !way.is_unordered {
-                true => place(last).1 + RECORD_WORDS,
+                true => position(last).1 + RECORD_WORDS,
                 false => BLOCK_WORDS,
             };
-            out.push(way.place(block_line(array, block), words));
+            out.push(way.extent(block_line(array, block), words));
         }
     }
 
@@ -132,9 +132,9 @@ impl Window {
             skip: array.prefix.len(),
             end: array.records as usize,
         };
-        let place = |index| way.sizes.record_place(index);
-        let mut from = place(first).1;
-        for (piece, block) in (place(first).0..=place(last).0).enumerate() {
+        let position = |index| way.sizes.record_position(index);
+        let mut from = position(first).1;
+        for (piece, block) in (position(first).0..=position(last).0).enumerate() {
             let (words, guard) = image.piece(first_piece + piece)?;
             let words = match way.is_unordered {
                 // The guard is not among the words otherwise.
@@ -178,7 +178,7 @@ impl Window {
     /// The record of a key, with the keys of wide records among those that tie, in order.
     pub(super) fn place_of(&self, key: &[u8], sought: &Sought, wide: &[Wide]) -> Option<usize> {
         let mut wide = wide.iter();
-        sought.ties.clone().find(|at| match self.records[*at].place() {
+        sought.ties.clone().find(|at| match self.records[*at].wide_extent() {
             None => self.records[*at].key_bytes()[..] == *key,
             Some(_) => wide.next().is_some_and(|wide| wide.key == key),
         })
@@ -191,7 +191,7 @@ impl Window {
         let mut below = sought.below;
         for at in sought.ties.clone() {
             let record = self.records.get(at)?;
-            let order = match record.place() {
+            let order = match record.wide_extent() {
                 None => record.key_bytes()[..].cmp(key),
                 Some(_) => wide.next()?.key[..].cmp(key),
             };
@@ -216,7 +216,7 @@ impl Window {
     pub(super) fn shorten(&mut self, at: usize, lines_max: usize) {
         let mut lines = 0;
         let mut fits = |record: &Record| {
-            lines += record.place().map_or(0, |place| place.lines as usize);
+            lines += record.wide_extent().map_or(0, |extent| extent.lines as usize);
             lines <= lines_max
         };
         let count = self.records[at..].iter().take_while(|record| fits(record)).count();
@@ -239,18 +239,18 @@ impl Window {
 
 impl Wide {
     /// What to read of a wide record.
-    pub(super) fn place(place: WidePlace, way: Way) -> Place {
-        way.place(place.slot.line, place.lines as usize * LINE_WORDS)
+    pub(super) fn extent(extent: WideExtent, way: Way) -> Extent {
+        way.extent(extent.slot.line, extent.lines as usize * LINE_WORDS)
     }
 
     /// A wide record that was read; `None` if it is no longer there.
     pub(super) fn of_piece(
-        place: WidePlace,
+        extent: WideExtent,
         way: Way,
         piece: Option<(&[u64], u64)>,
     ) -> Option<Self> {
         let (words, guard) = piece?;
-        if incarnation_of(guard) != place.slot.incarnation {
+        if incarnation_of(guard) != extent.slot.incarnation {
             return None;
         }
         // The guard is not among the words otherwise.
@@ -262,7 +262,7 @@ impl Wide {
         if way.is_unordered {
             let (covered, rest) = words.split_at(head.words() - 1);
             let covered = [guard].into_iter().chain(covered.iter().copied());
-            (rest[0] == wide_sum(covered, place.slot.line)).then_some(())?;
+            (rest[0] == wide_sum(covered, extent.slot.line)).then_some(())?;
         }
         let (mut key, mut value) = (Vec::new(), Vec::new());
         append_bytes(words.get(WIDE_HEAD_WORDS - 1..)?, head.key_len, &mut key);

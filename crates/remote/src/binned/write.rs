@@ -105,7 +105,7 @@ impl<S: Space> Host<S> {
                 let record = record.with_link(old.link());
                 self.end_in_ancestors(top, key);
                 self.store(spot, record);
-                if record.place() != old.place() {
+                if record.wide_extent() != old.wide_extent() {
                     self.records.release(&old);
                 }
                 self.entries += u64::from(!was_there);
@@ -203,7 +203,7 @@ impl<S: Space> Host<S> {
         let below = Link::Empty;
         let draft = Draft { span, prefix: prefix.into(), segment, below, records };
         let epoch = self.take_epoch();
-        let mut array = Array::place(&mut self.records, &draft, epoch)?;
+        let mut array = Array::put(&mut self.records, &draft, epoch)?;
         array.is_small = true;
         let header = array.header;
         self.arrays.insert(epoch, array);

@@ -17,7 +17,7 @@ use crate::{
     },
     leaf::{Leaf, read},
     primitive::{AtomicU64, spin_loop},
-    route::directory::{Place, blocks, runs},
+    route::directory::{Located, blocks, runs},
     two_stage,
 };
 
@@ -221,7 +221,7 @@ impl<'r> Region<'r> {
     }
 
     /// Walks through the leaves of one run.
-    fn walk(&self, run: Place, steps: &mut usize, found: &mut Walk) {
+    fn walk(&self, run: Located, steps: &mut usize, found: &mut Walk) {
         let mut slot = run.base;
         let mut in_a_row = 0;
         loop {

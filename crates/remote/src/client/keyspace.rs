@@ -1,37 +1,31 @@
 //! A keyspace as a client has it: reads of its region, and calls for the rest.
 
+mod mapped;
+
 use std::{
-    collections::VecDeque,
     ops::{Bound, RangeBounds},
-    os::fd::OwnedFd,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use arc_swap::ArcSwap;
 
 use super::{
-    CacheBudget, Outcome, Page, Pairs, Reader, States, Trouble,
+    Outcome, Page, Pairs, States, Trouble,
     connection::{Inner as Client, unexpected},
     counts::{Counters, Counts},
-    models::Models,
     range::Range,
     rdma::{Remote, RemoteReads},
-    served::{Known, Reading},
+    served::Reading,
     tcp::{Cache, Link, Pieces, Reads as TcpReads},
 };
 use crate::{
     binned::Mode,
     bounds::prefix_bounds,
-    clock,
     error::{Error, Result},
-    fabric::MappedFabric,
-    layout::{Geometry, control},
-    message::{Part, PartInfo, Reply, Request, format::failure},
-    region::ReaderRegion,
+    message::{Reply, Request, format::failure},
 };
+
+pub(super) use self::mapped::Mapped;
 
 /// Keys of a call for several values: as many as keep a message small.
 const CALL_KEYS: usize = 1_024;
@@ -103,143 +97,6 @@ pub(super) struct Reads {
     pub(super) is_timid: bool,
     /// True if its writes do not say where the key is expected.
     pub(super) is_silent: bool,
-}
-
-/// A region that is mapped, of one connection.
-pub(super) struct Mapped {
-    /// The keyspace's number in the connection.
-    pub(super) number: u32,
-    control: ReaderRegion,
-    leaves: ReaderRegion,
-    assembly: Assembly,
-    lease_ms: u64,
-    /// Which keys the host serves.
-    known: ArcSwap<Known>,
-    /// Set when the connection is lost.
-    is_closed: AtomicBool,
-}
-
-/// How a region is made.
-enum Assembly {
-    Runs(Geometry),
-    Models(Models),
-}
-
-impl Mapped {
-    /// Maps the segments that came with a keyspace.
-    pub(super) fn new(
-        number: u32,
-        control: &PartInfo,
-        leaves: &PartInfo,
-        lease_ms: u32,
-        budget: CacheBudget,
-        fds: &mut VecDeque<OwnedFd>,
-    ) -> Result<Self> {
-        let control_region = ReaderRegion::new(control.capacity_bytes)?;
-        let leaf_region = ReaderRegion::new(leaves.capacity_bytes)?;
-        attach(&control_region, &control.segments, fds)?;
-        attach(&leaf_region, &leaves.segments, fds)?;
-        let assembly = match Models::of(&control::first_words(control_region.words()), budget)? {
-            Some(models) => Assembly::Models(models),
-            None => Assembly::Runs(control::read_header(control_region.words())?),
-        };
-        Ok(Self {
-            number,
-            control: control_region,
-            leaves: leaf_region,
-            assembly,
-            lease_ms: u64::from(lease_ms),
-            known: ArcSwap::default(),
-            is_closed: AtomicBool::new(false),
-        })
-    }
-
-    /// Maps further segments.
-    pub(super) fn attach(
-        &self,
-        part: Part,
-        sizes: &[u64],
-        fds: &mut VecDeque<OwnedFd>,
-    ) -> Result<()> {
-        match part {
-            Part::Control => attach(&self.control, sizes, fds),
-            Part::Leaves => attach(&self.leaves, sizes, fds),
-        }
-    }
-
-    /// The words of the control part and of the leaves.
-    #[inline]
-    pub(super) fn words(&self) -> (&[AtomicU64], &[AtomicU64]) {
-        (self.control.words(), self.leaves.words())
-    }
-
-    /// The sizes that all leaves have, in a region of runs.
-    pub(super) fn geometry(&self) -> Option<Geometry> {
-        match &self.assembly {
-            Assembly::Runs(geometry) => Some(*geometry),
-            Assembly::Models(_) => None,
-        }
-    }
-
-    /// What is kept of a keyspace whose clients keep models.
-    pub(super) fn models(&self) -> Option<&Models> {
-        match &self.assembly {
-            Assembly::Runs(_) => None,
-            Assembly::Models(models) => Some(models),
-        }
-    }
-
-    /// The way to read it piece by piece, if the host was there within its lease.
-    pub(super) fn fabric(&self) -> Option<MappedFabric<'_>> {
-        let (control, leaves) = self.words();
-        self.is_fresh().then(|| MappedFabric::new(control, leaves))
-    }
-
-    /// Which keys the host serves, as far as this client knows.
-    #[inline]
-    pub(super) fn known(&self) -> &ArcSwap<Known> {
-        &self.known
-    }
-
-    /// Milliseconds for which the region is read without a sign of its host.
-    pub(super) fn lease_ms(&self) -> u64 {
-        self.lease_ms
-    }
-
-    /// Has reads make calls from here on.
-    pub(super) fn close(&self) {
-        self.is_closed.store(true, Ordering::Release);
-    }
-
-    /// Returns true if the host was there within its lease.
-    #[inline]
-    pub(super) fn is_fresh(&self) -> bool {
-        let beat = control::heartbeat(self.control.words());
-        let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;
-        is_fresh && !self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// A reader, if the host was there within its lease, of a region of runs.
-    #[inline]
-    fn reader(&self) -> Option<Reader<'_>> {
-        let Assembly::Runs(geometry) = self.assembly else { return None };
-        let (control, leaves) = self.words();
-        self.is_fresh().then(|| Reader::of(control, leaves, geometry))
-    }
-}
-
-impl std::fmt::Debug for Mapped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mapped").field("number", &self.number).finish_non_exhaustive()
-    }
-}
-
-fn attach(region: &ReaderRegion, sizes: &[u64], fds: &mut VecDeque<OwnedFd>) -> Result<()> {
-    for bytes in sizes {
-        let missing = || Error::invalid("a segment was announced without its descriptor");
-        region.attach(fds.pop_front().ok_or_else(missing)?, *bytes)?;
-    }
-    Ok(())
 }
 
 impl Inner {

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     binned::{self as arrays, Verb},
     error::{Error, Result},
-    fabric::{Fabric, Image, MappedFabric, Place},
+    fabric::{Extent, Fabric, Image, MappedFabric},
     host::Preset,
     message::{GetCounts, HEADER_WORDS},
     two_stage::is_header,
@@ -125,11 +125,11 @@ impl Way<'_> {
 }
 
 impl Fabric for Way<'_> {
-    fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
+    fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
         match self {
-            Self::Mapped(fabric, _) => fabric.read(places, image),
-            Self::Messages(fabric) => fabric.read(places, image),
-            Self::Remote(fabric) => fabric.read(places, image),
+            Self::Mapped(fabric, _) => fabric.read(extents, image),
+            Self::Messages(fabric) => fabric.read(extents, image),
+            Self::Remote(fabric) => fabric.read(extents, image),
         }
     }
 

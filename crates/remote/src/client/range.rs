@@ -72,7 +72,7 @@ struct End {
 
 impl End {
     /// Moves the bound of the range to the last pair that was taken.
-    fn settle(&mut self, bound: &mut Bound<Vec<u8>>) {
+    fn move_bound(&mut self, bound: &mut Bound<Vec<u8>>) {
         if let Some((key, _)) = self.taken.checked_sub(1).and_then(|last| self.page.pairs.get(last))
         {
             *bound = Bound::Excluded(key.to_vec());
@@ -214,10 +214,10 @@ impl Range {
     fn turn(&mut self) {
         self.is_at_back = !self.is_at_back;
         if self.is_at_back {
-            self.front.settle(&mut self.from);
+            self.front.move_bound(&mut self.from);
             self.back.clip(&self.from, &self.to, true);
         } else {
-            self.back.settle(&mut self.to);
+            self.back.move_bound(&mut self.to);
             self.front.clip(&self.from, &self.to, false);
         }
     }
@@ -225,10 +225,10 @@ impl Range {
     /// Reads the next part at one end, of whose last part everything was taken.
     fn read(&mut self, reverse: bool) -> Result<()> {
         let end = if reverse {
-            self.back.settle(&mut self.to);
+            self.back.move_bound(&mut self.to);
             &mut self.back
         } else {
-            self.front.settle(&mut self.from);
+            self.front.move_bound(&mut self.from);
             &mut self.front
         };
         end.taken = 0;

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    fabric::{Fabric, Image, Place},
+    fabric::{Extent, Fabric, Image},
     layout::Geometry,
     message::Request,
 };
@@ -107,7 +107,7 @@ impl<'k> RemoteFabric<'k> {
 }
 
 impl Fabric for RemoteFabric<'_> {
-    fn read(&self, _: &[Place], _: &mut Image) -> Result<()> {
+    fn read(&self, _: &[Extent], _: &mut Image) -> Result<()> {
         match *self.0.0 {}
     }
 }

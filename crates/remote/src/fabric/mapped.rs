@@ -1,6 +1,6 @@
 //! A region that is mapped in this process.
 
-use super::{Fabric, Image, Piece, Place};
+use super::{Extent, Fabric, Image, Piece};
 use crate::{
     error::Result,
     leaf::read_noting,
@@ -37,9 +37,9 @@ impl<'r> MappedFabric<'r> {
         words.get(begin..begin.checked_add(len as usize / 8)?)
     }
 
-    fn piece(&self, place: &Place, out: &mut Vec<u64>) -> Option<u64> {
-        let words = self.words(place.part, place.at, place.len)?;
-        let guard = self.words(place.part, place.guard, 8)?;
+    fn piece(&self, extent: &Extent, out: &mut Vec<u64>) -> Option<u64> {
+        let words = self.words(extent.part, extent.at, extent.len)?;
+        let guard = self.words(extent.part, extent.guard, 8)?;
         let begin = out.len();
         for _ in 0..LOOKS_MAX {
             let seen = read_noting(guard, || {
@@ -56,11 +56,11 @@ impl<'r> MappedFabric<'r> {
 }
 
 impl Fabric for MappedFabric<'_> {
-    fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
-        image.begin(places);
-        for place in places {
+    fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
+        image.begin(extents);
+        for extent in extents {
             let begin = image.words.len();
-            let guard = self.piece(place, &mut image.words);
+            let guard = self.piece(extent, &mut image.words);
             image.pieces.push(Piece { begin, end: image.words.len(), guard });
         }
         Ok(())
@@ -80,19 +80,19 @@ mod tests {
         // The second piece's guard says that it is being written.
         let (control, leaves) = (words(&[4, 10, 11]), words(&[6, 20, 7, 30]));
         let fabric = MappedFabric::new(&control, &leaves);
-        let place = |part, at, len, guard| Place { part, at, len, guard };
-        let places = [
-            place(Part::Leaves, 8, 8, 0),
-            place(Part::Leaves, 24, 8, 16),
-            place(Part::Control, 8, 16, 0),
-            place(Part::Control, 8, 24, 0),
-            place(Part::Control, 4, 8, 0),
-            place(Part::Control, 8, 8, 24),
-            place(Part::Control, u64::MAX - 7, 8, 0),
+        let extent = |part, at, len, guard| Extent { part, at, len, guard };
+        let extents = [
+            extent(Part::Leaves, 8, 8, 0),
+            extent(Part::Leaves, 24, 8, 16),
+            extent(Part::Control, 8, 16, 0),
+            extent(Part::Control, 8, 24, 0),
+            extent(Part::Control, 4, 8, 0),
+            extent(Part::Control, 8, 8, 24),
+            extent(Part::Control, u64::MAX - 7, 8, 0),
         ];
         let mut image = Image::default();
         for trip in 1..3 {
-            fabric.read(&places, &mut image).unwrap();
+            fabric.read(&extents, &mut image).unwrap();
             assert_eq!(image.piece(0), Some((&[20][..], 6)));
             assert_eq!(image.piece(2), Some((&[10, 11][..], 4)));
             for unread in [1, 3, 4, 5, 6, 7] {

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 #[cfg(any(test, all(feature = "rdma", target_os = "linux")))]
 use crate::layout::format::LATCHED;
 
-pub(crate) use crate::message::Place;
+pub(crate) use crate::message::Extent;
 pub(crate) use mapped::MappedFabric;
 
 /// Pieces that were read, in the order in which they were asked for. One image serves any number
@@ -61,7 +61,7 @@ pub(crate) trait Fabric {
     /// # Errors
     ///
     /// Those of a connection, where there is one.
-    fn read(&self, places: &[Place], image: &mut Image) -> Result<()>;
+    fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()>;
 
     /// Returns true if a read takes as long as a call: then none is worth its while that only
     /// saves a host some work.
@@ -93,43 +93,43 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if they are not those of the places.
+    /// [`Error::Invalid`] if they are not those of the extents.
     pub(crate) fn append(
         &mut self,
-        places: &[Place],
+        extents: &[Extent],
         guards: &[Option<u64>],
         bytes: &[u8],
     ) -> Result<()> {
-        let read = places.iter().zip(guards).filter(|(_, guard)| guard.is_some());
-        let len: u64 = read.map(|(place, _)| u64::from(place.len)).sum();
-        let are_whole = places.iter().all(|place| place.len.is_multiple_of(8));
-        if guards.len() != places.len() || len != bytes.len() as u64 || !are_whole {
+        let read = extents.iter().zip(guards).filter(|(_, guard)| guard.is_some());
+        let len: u64 = read.map(|(extent, _)| u64::from(extent.len)).sum();
+        let are_whole = extents.iter().all(|extent| extent.len.is_multiple_of(8));
+        if guards.len() != extents.len() || len != bytes.len() as u64 || !are_whole {
             return Err(Error::invalid("other pieces of a region than were asked for"));
         }
         let mut begin = self.words.len();
         let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
         self.words.extend(words);
-        for (place, guard) in places.iter().zip(guards) {
-            let words = if guard.is_some() { place.len as usize / 8 } else { 0 };
+        for (extent, guard) in extents.iter().zip(guards) {
+            let words = if guard.is_some() { extent.len as usize / 8 } else { 0 };
             self.pieces.push(Piece { begin, end: begin + words, guard: *guard });
             begin += words;
         }
         Ok(())
     }
 
-    /// Adds the pieces of a read without order: `words` has those of each place, and then those of
+    /// Adds the pieces of a read without order: `words` has those of each extent, and then those of
     /// [`guards_apart`].
     #[cfg(any(test, all(feature = "rdma", target_os = "linux")))]
     pub(crate) fn fill_unordered<'w>(
         &mut self,
-        places: &[Place],
+        extents: &[Extent],
         words: impl Fn(usize) -> Option<&'w [u64]>,
     ) {
-        let mut apart = places.len()..;
-        for (index, place) in places.iter().enumerate() {
+        let mut apart = extents.len()..;
+        for (index, extent) in extents.iter().enumerate() {
             let found = words(index);
-            let guard = match guard_in(place) {
-                _ if place.guard == Place::NO_GUARD => found.map(|_| 0),
+            let guard = match guard_in(extent) {
+                _ if extent.guard == Extent::NO_GUARD => found.map(|_| 0),
                 Some(at) => found.and_then(|words| words.get(at).copied()),
                 None => apart.next().and_then(&words).and_then(|words| words.first().copied()),
             };
@@ -141,38 +141,44 @@ impl Image {
         }
     }
 
-    /// Begins a read of these places.
-    pub(crate) fn begin(&mut self, places: &[Place]) {
+    /// Begins a read of these extents.
+    pub(crate) fn begin(&mut self, extents: &[Extent]) {
         self.words.clear();
         self.pieces.clear();
         self.counts.trips += 1;
-        self.counts.reads += places.len() as u64;
-        self.counts.bytes += places.iter().map(|place| u64::from(place.len)).sum::<u64>();
+        self.counts.reads += extents.len() as u64;
+        self.counts.bytes += extents.iter().map(|extent| u64::from(extent.len)).sum::<u64>();
     }
 }
 
-/// The places that one trip brings: at most this many, and no more bytes than this but for a single
-/// larger one; and the others.
-pub(crate) fn split_trip(places: &[Place], most: usize, bytes_max: u64) -> (&[Place], &[Place]) {
+/// The extents that one trip brings: at most this many, and no more bytes than this but for a
+/// single larger one; and the others.
+pub(crate) fn split_trip(
+    extents: &[Extent],
+    most: usize,
+    bytes_max: u64,
+) -> (&[Extent], &[Extent]) {
     let mut bytes = 0;
-    let some = places.iter().take(most).take_while(|place| {
-        bytes += u64::from(place.len);
+    let some = extents.iter().take(most).take_while(|extent| {
+        bytes += u64::from(extent.len);
         bytes <= bytes_max
     });
-    places.split_at(some.count().max(1).min(places.len()))
+    extents.split_at(some.count().max(1).min(extents.len()))
 }
 
 /// The word of a piece that is its guard, if it has it.
 #[cfg(any(test, all(feature = "rdma", target_os = "linux")))]
-fn guard_in(place: &Place) -> Option<usize> {
-    let word = place.guard.checked_sub(place.at)? / 8;
-    (word < u64::from(place.len / 8)).then_some(word as usize)
+fn guard_in(extent: &Extent) -> Option<usize> {
+    let word = extent.guard.checked_sub(extent.at)? / 8;
+    (word < u64::from(extent.len / 8)).then_some(word as usize)
 }
 
-/// The places of guards that are not in the pieces that they guard.
+/// The extents of guards that are not in the pieces that they guard.
 #[cfg(any(test, all(feature = "rdma", target_os = "linux")))]
-pub(crate) fn guards_apart(places: &[Place]) -> Vec<Place> {
-    let is_apart = |place: &&Place| place.guard != Place::NO_GUARD && guard_in(place).is_none();
-    let guard = |place: &Place| Place { at: place.guard, len: 8, guard: Place::NO_GUARD, ..*place };
-    places.iter().filter(is_apart).map(guard).collect()
+pub(crate) fn guards_apart(extents: &[Extent]) -> Vec<Extent> {
+    let is_apart =
+        |extent: &&Extent| extent.guard != Extent::NO_GUARD && guard_in(extent).is_none();
+    let guard =
+        |extent: &Extent| Extent { at: extent.guard, len: 8, guard: Extent::NO_GUARD, ..*extent };
+    extents.iter().filter(is_apart).map(guard).collect()
 }

@@ -10,7 +10,7 @@ use super::{Fabric, Image, guards_apart};
 use crate::{
     error::Result,
     layout::format::LINE_BYTES,
-    message::{Part, Place},
+    message::{Extent, Part},
     primitive::{AtomicU64, Ordering},
 };
 
@@ -29,7 +29,7 @@ pub(crate) struct History {
 
 impl History {
     /// Keeps what the region is now, as another step.
-    pub(crate) fn note(&mut self, control: &[AtomicU64], leaves: &[AtomicU64]) {
+    pub(crate) fn record(&mut self, control: &[AtomicU64], leaves: &[AtomicU64]) {
         for (lines, words) in self.parts.iter_mut().zip([control, leaves]) {
             let count = words.len().div_ceil(LINE_WORDS);
             lines.resize_with(lines.len().max(count), Vec::new);
@@ -90,18 +90,18 @@ impl<'h> Torn<'h> {
         ((u128::from(next) * below as u128) >> 64) as usize
     }
 
-    /// The words of places, all of one read; `None` for those that the region does not have.
-    pub(crate) fn bring(&self, places: &[Place]) -> Vec<Option<Vec<u64>>> {
+    /// The words of extents, all of one read; `None` for those that the region does not have.
+    pub(crate) fn bring(&self, extents: &[Extent]) -> Vec<Option<Vec<u64>>> {
         let begin = self.now.get();
         let end = (begin + self.random(self.most + 1)).min(self.history.steps - 1);
         self.now.set(end);
-        places.iter().map(|place| self.piece(place, begin, end)).collect()
+        extents.iter().map(|extent| self.piece(extent, begin, end)).collect()
     }
 
-    fn piece(&self, place: &Place, begin: usize, end: usize) -> Option<Vec<u64>> {
-        let lines = self.history.part(place.part);
-        let first = usize::try_from(place.at / 8).ok()?;
-        let last = first.checked_add(place.len as usize / 8)?;
+    fn piece(&self, extent: &Extent, begin: usize, end: usize) -> Option<Vec<u64>> {
+        let lines = self.history.part(extent.part);
+        let first = usize::try_from(extent.at / 8).ok()?;
+        let last = first.checked_add(extent.len as usize / 8)?;
         if last > lines.len() * LINE_WORDS {
             return None;
         }
@@ -121,11 +121,11 @@ impl<'h> Torn<'h> {
 }
 
 impl Fabric for Torn<'_> {
-    fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
-        image.begin(places);
-        let wanted = [places, &guards_apart(places)].concat();
+    fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
+        image.begin(extents);
+        let wanted = [extents, &guards_apart(extents)].concat();
         let words = self.bring(&wanted);
-        image.fill_unordered(places, |index| words[index].as_deref());
+        image.fill_unordered(extents, |index| words[index].as_deref());
         Ok(())
     }
 

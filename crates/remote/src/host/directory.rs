@@ -13,7 +13,7 @@ use crate::{
     route::{
         Run,
         directory::{
-            BLOCK_BYTES, Place, block_bytes, block_image, find_block, find_slot, top_image,
+            BLOCK_BYTES, Located, block_bytes, block_image, find_block, find_slot, top_image,
             top_payload,
         },
     },
@@ -70,7 +70,7 @@ impl<S: Space> Directory<S> {
 
     /// Where `key` should be, as readers find it: two searches among codes that lie side by side.
     #[inline]
-    pub(super) fn place(&self, key: &[u8]) -> Place {
+    pub(super) fn locate(&self, key: &[u8]) -> Located {
         let region = self.space.words();
         let top = self.top.of(region).unwrap_or_default();
         let block = Units { first: find_block(top, key), count: 1 };

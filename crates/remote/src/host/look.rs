@@ -200,8 +200,8 @@ fn scan_leaves(reader: &Reader<'_>, scan: &Scan<'_>) -> Option<(Vec<Pair>, bool)
             }
             pairs.push((key.to_vec(), value.to_vec()));
         }
-        let Some(place) = page.next.take() else { return Some((pairs, false)) };
-        next = place;
+        let Some(following) = page.next.take() else { return Some((pairs, false)) };
+        next = following;
         at = if scan.reverse { Bound::Excluded(&next[..]) } else { Bound::Included(&next[..]) };
     }
 }

@@ -47,9 +47,9 @@ struct Live {
     origin: Option<Origin>,
 }
 
-/// A connection's place on the list, which it leaves when this is dropped.
+/// A connection's entry on the list, which it leaves when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Registration {
     registry: Arc<Registry>,
     id: usize,
 }
@@ -86,7 +86,7 @@ impl Registry {
         stream: &Arc<Stream>,
         origin: Origin,
         refusal: Option<String>,
-    ) -> Option<(Place, Option<String>)> {
+    ) -> Option<(Registration, Option<String>)> {
         let is_scarce = refuse_descriptor(stream.as_fd().as_raw_fd());
         let mut sessions = self.sessions();
         if sessions.is_closing {
@@ -111,7 +111,7 @@ impl Registry {
         let origin = refusal.is_none().then_some(origin);
         sessions.live.insert(id, Live { stream: Arc::clone(stream), origin });
         drop(sessions);
-        Some((Place { registry: Arc::clone(self), id }, refusal))
+        Some((Registration { registry: Arc::clone(self), id }, refusal))
     }
 
     /// Returns true once the host ends.
@@ -141,7 +141,7 @@ impl Registry {
     }
 }
 
-impl Place {
+impl Registration {
     /// Where it comes from; `None` if it is refused.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     pub(super) fn origin(&self) -> Option<Origin> {
@@ -154,7 +154,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Registration {
     fn drop(&mut self) {
         let mut sessions = self.registry.sessions();
         let live = sessions.live.remove(&self.id);

@@ -606,8 +606,10 @@ impl Inner {
         origin: Origin,
         refusal: Option<String>,
     ) {
-        let Some((place, refusal)) = self.registry.enter(&stream, origin, refusal) else { return };
-        if let Ok(session) = Session::new(Arc::clone(self), stream, place, refusal) {
+        let Some((registration, refusal)) = self.registry.enter(&stream, origin, refusal) else {
+            return;
+        };
+        if let Ok(session) = Session::new(Arc::clone(self), stream, registration, refusal) {
             pool.park(Box::new(session), Interest::READABLE);
         }
     }

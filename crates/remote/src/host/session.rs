@@ -17,7 +17,7 @@ use super::{
     Change, Scan,
     buffers::{Buffers, TOO_LARGE},
     look::Looker,
-    registry::Place,
+    registry::Registration,
     server::Inner,
     share::Share,
     tally::Calls,
@@ -26,7 +26,7 @@ use crate::{
     error::{Error, Result},
     fabric::Image,
     message::{
-        Answer, Frame, Guess, Hint, Op, Part, Place as Piece, Reply, Request,
+        Answer, Extent, Frame, Guess, Hint, Op, Part, Reply, Request,
         format::{FRAME_BYTES_MAX, GREETING_BYTES_MAX, ITEMS_MAX, failure, feature},
     },
     socket::Stream,
@@ -135,7 +135,7 @@ pub(super) struct Session {
     amid_since: Option<Instant>,
     /// When it is closed unless something happens before.
     deadline: Option<Instant>,
-    place: Place,
+    registration: Registration,
     /// What is watched while it is parked.
     watched: RawFd,
     /// The connections by RDMA that belong to it.
@@ -162,7 +162,7 @@ impl Session {
     pub(super) fn new(
         host: Arc<Inner>,
         stream: Arc<Stream>,
-        place: Place,
+        registration: Registration,
         refusal: Option<String>,
     ) -> Result<Self> {
         stream.set_timeouts(Some(LINGER), None)?;
@@ -178,7 +178,7 @@ impl Session {
             buffers: Buffers::default(),
             amid_since: None,
             deadline: None,
-            place,
+            registration,
             watched: -1,
             #[cfg(all(feature = "rdma", target_os = "linux"))]
             others: attach::Others::default(),
@@ -189,7 +189,7 @@ impl Session {
 
     /// Which connection of the host it is.
     pub(super) fn id(&self) -> usize {
-        self.place.id()
+        self.registration.id()
     }
 
     /// What to watch while it is parked, and for what.
@@ -430,7 +430,7 @@ impl Session {
                 let answer = self.consult(keyspace, question)?;
                 self.reply(id, &Reply::Consulted(&answer))?;
             }
-            Request::Pieces { keyspace, places } => self.pieces(id, keyspace, &places)?,
+            Request::Pieces { keyspace, extents } => self.pieces(id, keyspace, &extents)?,
             Request::Batch { ops } => self.batch(id, &ops)?,
             Request::Renew { gets, .. } => {
                 for (keyspace, gets) in &gets {
@@ -538,13 +538,13 @@ impl Session {
     }
 
     /// Reads pieces of a region.
-    fn pieces(&mut self, id: u32, keyspace: u32, places: &[Piece]) -> Result<(), Refusal> {
-        let bytes: u64 = places.iter().map(|place| u64::from(place.len)).sum();
+    fn pieces(&mut self, id: u32, keyspace: u32, extents: &[Extent]) -> Result<(), Refusal> {
+        let bytes: u64 = extents.iter().map(|extent| u64::from(extent.len)).sum();
         if bytes > PIECES_BYTES {
             return Err(Refusal::Reply(failure::TOO_LARGE, TOO_LARGE.into()));
         }
         let mut image = Image::default();
-        self.opened(keyspace)?.share.read_pieces(places, &mut image)?;
+        self.opened(keyspace)?.share.read_pieces(extents, &mut image)?;
         let (guards, bytes) = image.to_bytes();
         Ok(self.reply(id, &Reply::Pieces { guards, bytes: &bytes })?)
     }

@@ -139,8 +139,8 @@ impl State {
                     return Ok((part.pairs, has_more));
                 }
             }
-            let Some(place) = page.next.take() else { return Ok((part.pairs, false)) };
-            next = place;
+            let Some(following) = page.next.take() else { return Ok((part.pairs, false)) };
+            next = following;
             at = if reverse { Bound::Excluded(&next[..]) } else { Bound::Included(&next[..]) };
         }
     }

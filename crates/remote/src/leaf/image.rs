@@ -141,16 +141,16 @@ impl LeafImage {
         };
         image.set_links(NO_SLOT, NO_SLOT);
         image.append(&fences.prefix);
-        let mut places = [0u64; 2];
+        let mut spans = [0u64; 2];
         let ends = [
             (&fences.low, FIRST, LOW_IS_CODE, head::LOW_CODE, 0),
             (&fences.high, LAST, HIGH_IS_CODE, head::HIGH_CODE, u64::MAX),
         ];
-        for (place, (fence, is_open, is_code, word, none)) in places.iter_mut().zip(ends) {
+        for (span, (fence, is_open, is_code, word, none)) in spans.iter_mut().zip(ends) {
             let Some(fence) = fence else {
                 image.flags |= is_open;
                 image.words[word] = none;
-                *place = image.used as u64;
+                *span = image.used as u64;
                 continue;
             };
             let (code, is_whole) = fences.code(fence);
@@ -158,9 +158,9 @@ impl LeafImage {
             if is_whole {
                 image.flags |= is_code;
             }
-            *place = image.append(fence) as u64 | (fence.len() as u64) << 16;
+            *span = image.append(fence) as u64 | (fence.len() as u64) << 16;
         }
-        image.words[head::FENCES] = places[0] | places[1] << 32;
+        image.words[head::FENCES] = spans[0] | spans[1] << 32;
         image.write_shape();
         image
     }

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use rhumb_model::codec::{DecodeError, Reader, put_varint};
 
 use super::{
-    Answer, Guess, Hint, How, Part, Place,
+    Answer, Extent, Guess, Hint, How, Part,
     format::{FRAME_BYTES_MAX, HEAD_BYTES, ITEMS_MAX, KEY_BYTES_MAX, LENGTH_BYTES, SEGMENTS_MAX},
 };
 use crate::error::{Error, Result};
@@ -185,9 +185,9 @@ pub(super) fn put_answer(answer: &Answer<'_>, out: &mut Vec<u8>) {
 }
 
 /// Appends the place of a piece.
-pub(super) fn put_piece(place: &Place, out: &mut Vec<u8>) {
-    out.push((place.part == Part::Leaves).into());
-    [place.at, place.len.into(), place.guard].iter().for_each(|number| put_varint(*number, out));
+pub(super) fn put_piece(extent: &Extent, out: &mut Vec<u8>) {
+    out.push((extent.part == Part::Leaves).into());
+    [extent.at, extent.len.into(), extent.guard].iter().for_each(|number| put_varint(*number, out));
 }
 
 /// Appends the guard of a piece, if it could be read.
@@ -368,8 +368,8 @@ impl<'a> Input<'a> {
         Ok(if is_leaves { Part::Leaves } else { Part::Control })
     }
 
-    pub(super) fn piece(&mut self) -> Result<Place> {
-        Ok(Place {
+    pub(super) fn piece(&mut self) -> Result<Extent> {
+        Ok(Extent {
             part: self.part()?,
             at: self.varint(u64::MAX, "where a piece begins")?,
             len: self.varint(u32::MAX.into(), "a piece's length")? as u32,

@@ -43,7 +43,7 @@ pub(crate) struct Hint {
 
 /// A piece of a region. Offsets and lengths are in bytes and multiples of 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Extent {
     pub(crate) part: Part,
     /// Where it begins in the part.
     pub(crate) at: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Place {
     pub(crate) guard: u64,
 }
 
-impl Place {
+impl Extent {
     /// In place of a guard: what is read proves itself. Only where reads have no order.
     pub(crate) const NO_GUARD: u64 = u64::MAX;
 }

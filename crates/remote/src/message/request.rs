@@ -5,7 +5,7 @@ use std::ops::Bound;
 use rhumb_model::codec::put_varint;
 
 use super::{
-    Endpoint, Guess, Hint, Part, Place, check_greeting,
+    Endpoint, Extent, Guess, Hint, Part, check_greeting,
     codec::{
         Frame, Input, check_len, put_bound, put_bytes, put_count, put_frame, put_guess, put_hint,
         put_key, put_option, put_piece,
@@ -125,7 +125,7 @@ pub(crate) enum Request<'a> {
         /// The keyspace's number.
         keyspace: u32,
         /// At most [`ITEMS_MAX`] places.
-        places: Vec<Place>,
+        extents: Vec<Extent>,
     },
     /// The client's last frame. It has no reply.
     Goodbye,
@@ -373,10 +373,10 @@ impl<'a> Request<'a> {
                 out.extend_from_slice(&limit.to_le_bytes());
             }
             Self::Block { keyspace, key } => put_place(keyspace, key, out)?,
-            Self::Pieces { keyspace, ref places } => {
+            Self::Pieces { keyspace, ref extents } => {
                 out.extend_from_slice(&keyspace.to_le_bytes());
-                put_count(places.len(), out)?;
-                places.iter().for_each(|place| put_piece(place, out));
+                put_count(extents.len(), out)?;
+                extents.iter().for_each(|extent| put_piece(extent, out));
             }
             Self::Routing { keyspace, above } => {
                 out.extend_from_slice(&keyspace.to_le_bytes());
@@ -497,7 +497,7 @@ impl<'a> Request<'a> {
             kind::BLOCK => Self::Block { keyspace: input.u32(keyspace)?, key: input.key()? },
             kind::PIECES => Self::Pieces {
                 keyspace: input.u32(keyspace)?,
-                places: input.items(
+                extents: input.items(
                     ITEMS_MAX,
                     PIECE_BYTES_MIN,
                     "a number of pieces",

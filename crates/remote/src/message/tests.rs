@@ -153,9 +153,9 @@ fn golden_bytes_of_requests_that_write() {
         (
             Request::Pieces {
                 keyspace: 1,
-                places: vec![
-                    Place { part: Part::Control, at: 8, len: 16, guard: 0 },
-                    Place { part: Part::Leaves, at: 300, len: 8, guard: 1 },
+                extents: vec![
+                    Extent { part: Part::Control, at: 8, len: 16, guard: 0 },
+                    Extent { part: Part::Leaves, at: 300, len: 8, guard: 1 },
                 ],
             },
             frame(0x22, &[b"\x01\0\0\0\x02\0\x08\x10\0\x01\xac\x02\x08\x01"]),

@@ -149,19 +149,19 @@ impl Growth<'_> {
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        let place = self.place();
+        let address = self.address();
         // SAFETY: the range is the space's and not published, by invariants 1 to 3. References
         // to what was mapped here before borrowed this growth, and have ended.
-        let mapped = unsafe { mmap(place.cast(), self.bytes, protection, flags, file, 0) };
+        let mapped = unsafe { mmap(address.cast(), self.bytes, protection, flags, file, 0) };
         if let Err(e) = mapped {
-            self.keep_place();
+            self.keep_reserved();
             return Err(Error::io(format!("map a segment of {} bytes", self.bytes), e));
         }
         self.is_mapped = true;
         let words = self.bytes / size_of::<AtomicU64>();
         // SAFETY: the range was just mapped for reading at least, stays so until this growth is
         // dropped or, if it is published, until the space is, and is handed out as atomics alone.
-        Ok(unsafe { slice::from_raw_parts(place.cast::<AtomicU64>(), words) })
+        Ok(unsafe { slice::from_raw_parts(address.cast::<AtomicU64>(), words) })
     }
 
     /// Counts the segment as part of the space. Does nothing if it was not mapped.
@@ -173,7 +173,7 @@ impl Growth<'_> {
         }
     }
 
-    fn place(&self) -> *mut u8 {
+    fn address(&self) -> *mut u8 {
         self.space.base.as_ptr().wrapping_add(self.at)
     }
 
@@ -182,11 +182,11 @@ impl Growth<'_> {
     /// Kernels since 6.12 leave the reservation as it was. Older ones do so too where there are too
     /// many mappings, but have unmapped it where the file system refuses (tmpfs: a file that is
     /// sealed against what is asked) or where they find no memory for their own tables.
-    fn keep_place(&mut self) {
+    fn keep_reserved(&mut self) {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
-        let (place, nothing) = (self.place().cast(), ProtFlags::empty());
+        let (address, nothing) = (self.address().cast(), ProtFlags::empty());
         // SAFETY: the call takes the place if it is free, and touches nothing that is mapped.
-        match unsafe { mmap_anonymous(place, self.bytes, nothing, flags) } {
+        match unsafe { mmap_anonymous(address, self.bytes, nothing, flags) } {
             Ok(_) | Err(Errno::EXIST) => {}
             // Others may map there now: the space ends here.
             Err(_) => *self.limit_bytes = self.at,
@@ -200,10 +200,10 @@ impl Drop for Growth<'_> {
             return;
         }
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        let (place, nothing) = (self.place().cast(), ProtFlags::empty());
+        let (address, nothing) = (self.address().cast(), ProtFlags::empty());
         // SAFETY: the range is the space's and not published. Where this is refused the segment
         // stays mapped, unseen, until another takes its place.
-        let _ = unsafe { mmap_anonymous(place, self.bytes, nothing, flags) };
+        let _ = unsafe { mmap_anonymous(address, self.bytes, nothing, flags) };
     }
 }
 

@@ -376,17 +376,17 @@ fn a_growth_that_fails_changes_nothing() {
     let sealed = file(MIN, false, all_seals());
     space.grow(MIN).unwrap().publish();
     assert_eq!(space.len_bytes(), 0, "nothing was mapped");
-    let (place, next) = {
+    let (address, next) = {
         let mut growth = space.grow(MIN).unwrap();
         let words = growth.map(whole.as_fd(), Access::ReadWrite).unwrap();
         words[0].store(1, Ordering::Relaxed);
-        let place = words.as_ptr().addr();
-        assert_eq!(mapping_at(place).access, "rw-s");
-        (place, place + MIN as usize)
+        let address = words.as_ptr().addr();
+        assert_eq!(mapping_at(address).access, "rw-s");
+        (address, address + MIN as usize)
     };
-    assert!(is_reserved(place) && is_reserved(next), "given up before it was published");
+    assert!(is_reserved(address) && is_reserved(next), "given up before it was published");
     assert!(space.grow(MIN).unwrap().map(sealed.as_fd(), Access::ReadWrite).is_err());
-    assert!(is_reserved(place) && is_reserved(next), "refused by the system");
+    assert!(is_reserved(address) && is_reserved(next), "refused by the system");
     assert_eq!((space.len_bytes(), space.words().len()), (0, 0));
     for expected in [1, 0] {
         let file = if expected == 1 { &whole } else { &sealed };

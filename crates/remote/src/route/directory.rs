@@ -47,7 +47,7 @@ impl Shape {
     }
 
     /// Where the word lies that says where a key lies: offset (32 bits) and length (16).
-    fn place(self, index: usize) -> usize {
+    fn key_word(self, index: usize) -> usize {
         HEAD_WORDS + self.room + index
     }
 
@@ -79,7 +79,7 @@ impl TableImage {
         image.words[0] = keys.len() as u64 | (skip as u64) << 32;
         for (index, key) in keys.iter().enumerate() {
             image.words[shape.code(index)] = if index == 0 { 0 } else { code_at(key, skip) };
-            image.words[shape.place(index)] = image.append(key);
+            image.words[shape.key_word(index)] = image.append(key);
         }
         image
     }
@@ -160,8 +160,8 @@ impl<'m, M: Memory + ?Sized> Table<'m, M> {
         let begins = &key[..self.skip.min(key.len())];
         if self.skip > 0 {
             // The second key begins with what the others share.
-            let place = self.memory.load(self.shape.place(1));
-            let shared = self.memory.bytes((place as u32) as usize, self.skip);
+            let word = self.memory.load(self.shape.key_word(1));
+            let shared = self.memory.bytes((word as u32) as usize, self.skip);
             match shared.map(|shared| shared.compare(begins)) {
                 Some(std::cmp::Ordering::Less) => return self.count - 1,
                 Some(std::cmp::Ordering::Equal) => {}
@@ -179,8 +179,8 @@ impl<'m, M: Memory + ?Sized> Table<'m, M> {
     /// Returns true if the key of an entry is above `key`.
     #[cold]
     fn is_above(&self, index: usize, key: &[u8]) -> bool {
-        let place = self.memory.load(self.shape.place(index));
-        let low = self.memory.bytes((place as u32) as usize, usize::from((place >> 32) as u16));
+        let word = self.memory.load(self.shape.key_word(index));
+        let low = self.memory.bytes((word as u32) as usize, usize::from((word >> 32) as u16));
         low.is_none_or(|low| low.compare(key).is_gt())
     }
 
@@ -190,10 +190,10 @@ impl<'m, M: Memory + ?Sized> Table<'m, M> {
 
     /// The bytes of which a word says where they lie; none if that is outside of the table.
     #[cfg(not(any(loom, shuttle)))]
-    fn bytes_at(&self, place: u64) -> Vec<u8> {
+    fn bytes_at(&self, word: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let place = ((place as u32) as usize, usize::from((place >> 32) as u16));
-        if let Some(found) = self.memory.bytes(place.0, place.1) {
+        let word = ((word as u32) as usize, usize::from((word >> 32) as u16));
+        if let Some(found) = self.memory.bytes(word.0, word.1) {
             found.append_to(&mut bytes);
         }
         bytes
@@ -202,7 +202,7 @@ impl<'m, M: Memory + ?Sized> Table<'m, M> {
     /// The key of an entry.
     #[cfg(not(any(loom, shuttle)))]
     fn key(&self, index: usize) -> Vec<u8> {
-        self.bytes_at(self.memory.load(self.shape.place(index)))
+        self.bytes_at(self.memory.load(self.shape.key_word(index)))
     }
 }
 
@@ -228,7 +228,7 @@ pub(crate) fn copy_block<M: Memory + ?Sized>(memory: &M) -> Vec<u64> {
     image.words[0] = table.count as u64 | (table.skip as u64) << 32;
     for index in 0..table.count {
         image.words[shape.code(index)] = memory.load(table.shape.code(index));
-        image.words[shape.place(index)] = image.append(&table.key(index));
+        image.words[shape.key_word(index)] = image.append(&table.key(index));
         let prefix = table.bytes_at(table.payload(index, descriptor::KEYS));
         for word in 0..DESCRIPTOR_WORDS {
             image.words[shape.payload(index) + word] = table.payload(index, word);
@@ -260,23 +260,23 @@ pub(crate) fn blocks<M: Memory + ?Sized>(memory: &M) -> impl Iterator<Item = u32
 
 /// All runs of the block in `memory`, each as the place of its first leaf.
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) fn runs<M: Memory + ?Sized>(memory: &M) -> impl Iterator<Item = Place> {
+pub(crate) fn runs<M: Memory + ?Sized>(memory: &M) -> impl Iterator<Item = Located> {
     let table = Table::new(memory, |_| Shape::BLOCK);
     (0..table.count).map(move |index| {
         let leaves = table.payload(index, descriptor::LEAVES);
         let run = table.payload(index, descriptor::RUN) as u32;
-        Place { slot: leaves as u32, base: leaves as u32, leaves: (leaves >> 32) as u32, run }
+        Located { slot: leaves as u32, base: leaves as u32, leaves: (leaves >> 32) as u32, run }
     })
 }
 
 /// The slot that should hold `key`, and its run, as the block in `memory` says.
 #[inline]
-pub(crate) fn find_slot<M: Memory + ?Sized>(memory: &M, key: &[u8]) -> Place {
+pub(crate) fn find_slot<M: Memory + ?Sized>(memory: &M, key: &[u8]) -> Located {
     slot_of(&Table::new(memory, |_| Shape::BLOCK), key)
 }
 
 #[inline]
-fn slot_of<M: Memory + ?Sized>(table: &Table<'_, M>, key: &[u8]) -> Place {
+fn slot_of<M: Memory + ?Sized>(table: &Table<'_, M>, key: &[u8]) -> Located {
     let memory = table.memory;
     let index = table.find(key);
     let leaves = table.payload(index, descriptor::LEAVES);
@@ -303,12 +303,12 @@ fn slot_of<M: Memory + ?Sized>(table: &Table<'_, M>, key: &[u8]) -> Place {
         leaf_of_code(&line, count, code_at(key, prefix_len))
     };
     let run = table.payload(index, descriptor::RUN) as u32;
-    Place { slot: base.wrapping_add(leaf), base, leaves: count, run }
+    Located { slot: base.wrapping_add(leaf), base, leaves: count, run }
 }
 
 /// Where a key should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Located {
     pub(crate) slot: u32,
     /// The run's first slot.
     pub(crate) base: u32,

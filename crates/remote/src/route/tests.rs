@@ -92,9 +92,9 @@ proptest! {
             let run = runs.iter().rev().find(|run| run.low <= *key).unwrap();
             let leaf = run.leaf_of(key);
             let block = find_block(&top[..], key) as usize;
-            let place = find_slot(&images[block][..], key);
-            prop_assert_eq!((place.run, place.base, place.leaves), (run.number, run.base, run.leaves));
-            prop_assert_eq!(place.slot, run.base + leaf);
+            let found = find_slot(&images[block][..], key);
+            prop_assert_eq!((found.run, found.base, found.leaves), (run.number, run.base, run.leaves));
+            prop_assert_eq!(found.slot, run.base + leaf);
             // The fences agree.
             if leaf > 0 {
                 prop_assert!(run.fence(leaf).unwrap() <= *key);

@@ -355,7 +355,7 @@ fn shutdown_wakes_a_thread_that_waits() {
 }
 
 /// A directory, and the path of a socket in it.
-fn place() -> (TempDir, PathBuf) {
+fn socket_path() -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("socket");
     (dir, path)
@@ -372,7 +372,7 @@ fn bind_error(path: &Path) -> (io::ErrorKind, String) {
 #[test]
 #[cfg(target_os = "linux")]
 fn clients_are_accepted_with_their_user() {
-    let (_dir, path) = place();
+    let (_dir, path) = socket_path();
     let listener = Listener::bind(&path).unwrap();
     let client = Stream::connect(&path).unwrap();
     let (host, peer) = listener.accept().unwrap();
@@ -388,7 +388,7 @@ fn clients_are_accepted_with_their_user() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_listener_that_is_shut_down_accepts_no_more() {
-    let (_dir, path) = place();
+    let (_dir, path) = socket_path();
     let listener = Listener::bind(&path).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| listener.accept().map(|_| ()));
@@ -400,7 +400,7 @@ fn a_listener_that_is_shut_down_accepts_no_more() {
 
 #[test]
 fn only_this_user_may_connect() {
-    let (_dir, path) = place();
+    let (_dir, path) = socket_path();
     let listener = Listener::bind(&path).unwrap();
     for path in [&path, &path.with_extension("lock")] {
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
@@ -412,7 +412,7 @@ fn only_this_user_may_connect() {
 
 #[test]
 fn a_second_listener_is_refused_while_the_first_lives() {
-    let (_dir, path) = place();
+    let (_dir, path) = socket_path();
     let listener = Listener::bind(&path).unwrap();
     for _ in 0..2 {
         let (kind, text) = bind_error(&path);
@@ -427,7 +427,7 @@ fn a_second_listener_is_refused_while_the_first_lives() {
 
 #[test]
 fn hosts_that_start_at_once_are_one() {
-    let (_dir, path) = place();
+    let (_dir, path) = socket_path();
     for round in 0..200 {
         if round % 2 == 0 {
             drop(UnixListener::bind(&path).unwrap());
@@ -450,7 +450,7 @@ fn hosts_that_start_at_once_are_one() {
 
 #[test]
 fn hosts_that_come_and_go_take_turns() {
-    let (_dir, path) = place();
+    let (_dir, path) = socket_path();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -472,7 +472,7 @@ fn hosts_that_come_and_go_take_turns() {
 
 #[test]
 fn only_the_socket_of_a_dead_host_is_replaced() {
-    let (dir, path) = place();
+    let (dir, path) = socket_path();
     // As after a kill: the files stay.
     drop(UnixListener::bind(&path).unwrap());
     fs::write(path.with_extension("lock"), "").unwrap();
@@ -502,7 +502,7 @@ fn only_the_socket_of_a_dead_host_is_replaced() {
 
 #[test]
 fn only_its_own_file_is_removed() {
-    let (dir, path) = place();
+    let (dir, path) = socket_path();
     for replace in [
         |path: &Path| fs::write(path, "words").unwrap(),
         |path: &Path| drop(UnixListener::bind(path).unwrap()),
@@ -525,7 +525,7 @@ fn only_its_own_file_is_removed() {
 
 #[test]
 fn a_path_that_no_socket_can_have_is_named() {
-    let (dir, _) = place();
+    let (dir, _) = socket_path();
     let path = dir.path().join("x".repeat(120));
     assert!(bind_error(&path).1.contains("xxx"));
     assert!(fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing is left behind");

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    fabric::{Fabric, Image, Place, ReadCounts},
+    fabric::{Extent, Fabric, Image, ReadCounts},
     layout::format::control::LOADS,
     leaf::Side,
     message::{Hint, Part},
@@ -104,7 +104,7 @@ pub(crate) struct Client {
     /// The load of which leaves prove to be, where they are read without order.
     pub(super) load: Option<u64>,
     /// Set by a head that did not: it was being changed, or there is another load by now.
-    doubts_load: bool,
+    load_is_unsure: bool,
 }
 
 /// Where a key should be.
@@ -118,9 +118,9 @@ pub(super) struct Route {
 
 /// What leaves say of a key.
 pub(super) enum Look {
-    /// The leaf at this place in the list answers.
+    /// The leaf at this index in the list answers.
     Is(Outcome, usize),
-    /// It is to the right of the leaf at this place in the list.
+    /// It is to the right of the leaf at this index in the list.
     Right(usize),
     /// It is in none of them, nor to their right.
     Lost,
@@ -142,7 +142,7 @@ impl Client {
     /// [`Error::Invalid`](crate::Error::Invalid) for a region of another kind; those of the fabric.
     pub(crate) fn open(fabric: &impl Fabric, options: ClientOptions) -> Result<Self> {
         let mut image = Image::default();
-        let header = Place {
+        let header = Extent {
             part: Part::Control,
             at: 0,
             len: HEADER_WORDS as u32 * 8,
@@ -164,7 +164,7 @@ impl Client {
             wants_model: false,
             loads: None,
             load: None,
-            doubts_load: false,
+            load_is_unsure: false,
         };
         client.read_top(fabric)?;
         Ok(client)
@@ -172,8 +172,8 @@ impl Client {
 
     fn read_top(&mut self, fabric: &impl Fabric) -> Result<()> {
         let at = TOP as u64 * 8;
-        let place = Place { part: Part::Control, at, len: TOP_WORDS as u32 * 8, guard: at };
-        fabric.read(&[place], &mut self.image)?;
+        let extent = Extent { part: Part::Control, at, len: TOP_WORDS as u32 * 8, guard: at };
+        fabric.read(&[extent], &mut self.image)?;
         self.top = self.image.piece(0).and_then(|(words, _)| Top::from_words(words.get(1..)?));
         Ok(())
     }
@@ -190,11 +190,11 @@ impl Client {
         }
         for first in (0..models).step_by(FILL_MODELS as usize) {
             let end = models.min(first.saturating_add(FILL_MODELS));
-            let places: Vec<Place> =
-                (first..end).filter_map(|index| self.descriptor_place(index)).collect();
-            self.read(fabric, &places)?;
+            let extents: Vec<Extent> =
+                (first..end).filter_map(|index| self.descriptor_extent(index)).collect();
+            self.read(fabric, &extents)?;
             let found: Vec<Option<Descriptor>> =
-                (0..places.len()).map(|piece| self.descriptor_in(piece)).collect();
+                (0..extents.len()).map(|piece| self.descriptor_in(piece)).collect();
             // What cannot be read is not there: the number of sub-models is made up.
             let Some(found) = found.into_iter().collect::<Option<Vec<_>>>() else { break };
             self.counts.models_read += found.len() as u64;
@@ -216,11 +216,11 @@ impl Client {
     ) -> Result<()> {
         let whole = (first..).zip(found).filter(|(_, found)| found.model.leaves <= TABLE_MAX);
         let whole: Vec<(u32, Descriptor)> = whole.map(|(index, found)| (index, *found)).collect();
-        let places: Vec<Place> = whole
+        let extents: Vec<Extent> = whole
             .iter()
-            .filter_map(|(index, found)| self.table_place(*index, found, 0, found.model.leaves))
+            .filter_map(|(index, found)| self.table_extent(*index, found, 0, found.model.leaves))
             .collect();
-        self.read(fabric, &places)?;
+        self.read(fabric, &extents)?;
         for (piece, (index, descriptor)) in whole.into_iter().enumerate() {
             if let Some((words, guard)) = self.image.piece(piece)
                 && guard as u32 == descriptor.version
@@ -448,8 +448,8 @@ impl Client {
         if let Some(descriptor) = self.cache.descriptor(index) {
             return Ok(Some(descriptor));
         }
-        let Some(place) = self.descriptor_place(index) else { return Ok(None) };
-        self.read(fabric, &[place])?;
+        let Some(extent) = self.descriptor_extent(index) else { return Ok(None) };
+        self.read(fabric, &[extent])?;
         self.counts.models_read += 1;
         let found = self.descriptor_in(0);
         if let Some(descriptor) = found {
@@ -482,8 +482,10 @@ impl Client {
         let leaves = descriptor.model.leaves;
         let keeps = self.cache.keeps_tables() && leaves <= TABLE_MAX;
         let (begin, len) = if keeps { (0, leaves) } else { (first, count) };
-        let Some(place) = self.table_place(index, descriptor, begin, len) else { return Ok(None) };
-        self.read(fabric, &[place])?;
+        let Some(extent) = self.table_extent(index, descriptor, begin, len) else {
+            return Ok(None);
+        };
+        self.read(fabric, &[extent])?;
         self.counts.tables_read += 1;
         let words = match self.image.piece(0) {
             Some((words, guard)) if guard as u32 == descriptor.version => words,
@@ -506,16 +508,16 @@ impl Client {
         fabric: &impl Fabric,
         numbers: &[u32],
     ) -> Result<Vec<Option<Head>>> {
-        let mut places: Vec<Place> =
-            numbers.iter().map(|number| self.leaf_place(*number, 0, head::WORDS)).collect();
-        let wants_load = fabric.is_unordered() && (self.load.is_none() || self.doubts_load);
+        let mut extents: Vec<Extent> =
+            numbers.iter().map(|number| self.leaf_extent(*number, 0, head::WORDS)).collect();
+        let wants_load = fabric.is_unordered() && (self.load.is_none() || self.load_is_unsure);
         if wants_load {
-            places.push(loads_place());
+            extents.push(loads_extent());
         }
-        self.read(fabric, &places)?;
+        self.read(fabric, &extents)?;
         self.counts.leaves += numbers.len() as u64;
         if wants_load {
-            (self.load, self.doubts_load) = (self.loads_in(numbers.len()), false);
+            (self.load, self.load_is_unsure) = (self.loads_in(numbers.len()), false);
         }
         let found = numbers.iter().enumerate();
         Ok(found.map(|(piece, number)| self.head_in(fabric, piece, *number)).collect())
@@ -530,7 +532,7 @@ impl Client {
     ) -> Option<Head> {
         let (words, guard) = self.image.piece(piece)?;
         if fabric.is_unordered() && !self.load.is_some_and(|load| is_head_whole(words, load)) {
-            self.doubts_load = true;
+            self.load_is_unsure = true;
             return None;
         }
         Head::parse(number, words, guard)
@@ -542,15 +544,15 @@ impl Client {
     }
 
     /// Reads pieces in one round trip.
-    pub(super) fn read(&mut self, fabric: &impl Fabric, places: &[Place]) -> Result<()> {
-        fabric.read(places, &mut self.image)
+    pub(super) fn read(&mut self, fabric: &impl Fabric, extents: &[Extent]) -> Result<()> {
+        fabric.read(extents, &mut self.image)
     }
 
     /// A value slot. Read without order it proves itself, and its leaf's guard is of no use.
-    pub(super) fn slot_place(&self, fabric: &impl Fabric, number: u32, index: usize) -> Place {
-        let place = self.leaf_place(number, self.sizes.slot_word(index), self.sizes.slot_words());
-        let guard = if fabric.is_unordered() { Place::NO_GUARD } else { place.guard };
-        Place { guard, ..place }
+    pub(super) fn slot_extent(&self, fabric: &impl Fabric, number: u32, index: usize) -> Extent {
+        let extent = self.leaf_extent(number, self.sizes.slot_word(index), self.sizes.slot_words());
+        let guard = if fabric.is_unordered() { Extent::NO_GUARD } else { extent.guard };
+        Extent { guard, ..extent }
     }
 
     /// The words of a value slot, without a sum; `None` if it was read without order, and does not
@@ -569,28 +571,28 @@ impl Client {
     }
 
     /// Words of a leaf.
-    pub(super) fn leaf_place(&self, number: u32, word: usize, words: usize) -> Place {
+    pub(super) fn leaf_extent(&self, number: u32, word: usize, words: usize) -> Extent {
         let guard = self.sizes.leaf_at(number);
-        Place { part: Part::Leaves, at: guard + word as u64 * 8, len: words as u32 * 8, guard }
+        Extent { part: Part::Leaves, at: guard + word as u64 * 8, len: words as u32 * 8, guard }
     }
 
-    fn descriptor_place(&self, index: u32) -> Option<Place> {
-        let first = line_at(self.top.as_ref()?.place);
+    fn descriptor_extent(&self, index: u32) -> Option<Extent> {
+        let first = line_at(self.top.as_ref()?.first_line);
         let len = SUB_MODEL_WORDS as u32 * 8;
         let at = first + u64::from(index) * u64::from(len);
-        Some(Place { part: Part::Control, at, len, guard: at })
+        Some(Extent { part: Part::Control, at, len, guard: at })
     }
 
-    fn table_place(
+    fn table_extent(
         &self,
         index: u32,
         descriptor: &Descriptor,
         first: u32,
         count: u32,
-    ) -> Option<Place> {
-        let guard = self.descriptor_place(index)?.at;
-        let at = line_at(descriptor.place) + u64::from(first) * 8;
-        Some(Place { part: Part::Control, at, len: count.checked_mul(8)?, guard })
+    ) -> Option<Extent> {
+        let guard = self.descriptor_extent(index)?.at;
+        let at = line_at(descriptor.first_line) + u64::from(first) * 8;
+        Some(Extent { part: Part::Control, at, len: count.checked_mul(8)?, guard })
     }
 
     /// Where a key belongs, of each of some leaves, by their fences. Long ones are read; `None` if
@@ -618,7 +620,7 @@ impl Client {
 }
 
 /// Where the number of loads is.
-pub(super) fn loads_place() -> Place {
+pub(super) fn loads_extent() -> Extent {
     let guard = HEADER_GUARD as u64 * 8;
-    Place { part: Part::Control, at: LOADS as u64 * 8, len: 8, guard }
+    Extent { part: Part::Control, at: LOADS as u64 * 8, len: 8, guard }
 }

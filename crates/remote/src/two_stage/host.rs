@@ -63,7 +63,7 @@ pub(crate) struct HostCounts {
     pub(crate) expansions: u64,
     /// Complete trainings with fewer sub-models.
     pub(crate) shrinks: u64,
-    /// Trained keys, and the sum of the places by which their predictions were wrong.
+    /// Trained keys, and the sum of the positions by which their predictions were wrong.
     pub(crate) trained_keys: u64,
     pub(crate) trained_errors: u64,
     /// Time that copying leaves and training on them took, in nanoseconds.
@@ -177,7 +177,7 @@ impl<S: Space> Table<S> {
                 return Err(error);
             }
         };
-        self.settle(staging);
+        self.finish(staging);
         self.entries += u64::from(is_new);
         Ok(is_new)
     }
@@ -216,7 +216,7 @@ impl<S: Space> Table<S> {
         let record = self.record_of(&leaf, index);
         self.latch(leaf.number);
         self.writer(leaf.number).remove(index, leaf.count);
-        self.settle(Staging { dropped: record.into_iter().collect(), ..Staging::default() });
+        self.finish(Staging { dropped: record.into_iter().collect(), ..Staging::default() });
         self.entries -= 1;
         true
     }
@@ -285,12 +285,13 @@ impl<S: Space> Table<S> {
     pub(super) fn unlatch_all(&mut self) {
         // Records first: a leaf that can be read refers to records that can.
         let has_checksums = self.options.sizes.has_checksums();
-        for place in std::mem::take(&mut self.staged) {
+        for first_line in std::mem::take(&mut self.staged) {
             if has_checksums {
-                let lines = Record::parse(&load(self.lines(place, 1))).map_or(1, |r| r.lines());
-                seal_record(self.lines(place, lines), place);
+                let lines =
+                    Record::parse(&load(self.lines(first_line, 1))).map_or(1, |r| r.lines());
+                seal_record(self.lines(first_line, lines), first_line);
             }
-            unlatch(self.lines(place, 1));
+            unlatch(self.lines(first_line, 1));
         }
         for number in std::mem::take(&mut self.latched) {
             self.unlatch_leaf(number);
@@ -344,23 +345,23 @@ impl<S: Space> Table<S> {
     }
 
     /// Lines of the control part.
-    pub(super) fn lines(&self, place: u32, lines: u32) -> &[AtomicU64] {
-        let at = line_at(place) as usize / 8;
+    pub(super) fn lines(&self, first_line: u32, lines: u32) -> &[AtomicU64] {
+        let at = line_at(first_line) as usize / 8;
         &self.control.words()[at..at + lines as usize * LINE_BYTES / 8]
     }
 
-    /// The words of the record at a place, without a sum.
-    pub(super) fn record(&self, place: u32) -> Vec<u64> {
-        let first = load(self.lines(place, 1));
+    /// The words of the record that begins at a line, without a sum.
+    pub(super) fn record(&self, first_line: u32) -> Vec<u64> {
+        let first = load(self.lines(first_line, 1));
         let Some(record) = Record::parse(&first) else { return first };
         let (lines, len) = (record.lines(), record.words());
         // No other record's check word is looked at.
         let is_sealed = self.options.sizes.has_checksums()
             && record.kind == kind::FENCES
-            && !is_latched(self.lines(place, 1));
-        let mut words = if lines == 1 { first } else { load(self.lines(place, lines)) };
+            && !is_latched(self.lines(first_line, 1));
+        let mut words = if lines == 1 { first } else { load(self.lines(first_line, lines)) };
         if is_sealed {
-            words[record::CHECK] ^= record_sum(&words[..len], place);
+            words[record::CHECK] ^= record_sum(&words[..len], first_line);
         }
         words
     }
@@ -370,8 +371,8 @@ impl<S: Space> Table<S> {
         if let Some(fences) = Fences::of(leaf) {
             return fences;
         }
-        let (place, _) = leaf.fences_record().expect("a long fence has a record");
-        let words = self.record(place);
+        let (first_line, _) = leaf.fences_record().expect("a long fence has a record");
+        let words = self.record(first_line);
         Record::parse(&words).and_then(|record| record.fences(leaf)).expect("a leaf's own record")
     }
 
@@ -381,8 +382,9 @@ impl<S: Space> Table<S> {
             return leaf.find_exact(key);
         }
         let mut slots = leaf.find_hashed(super::leaf::hash_of(key));
-        let is_of = |place| Record::parse(&self.record(place)).is_some_and(|r| r.is_of(key));
-        slots.find(|(_, pointer)| is_of(pointer.place)).map(|(index, _)| index)
+        let is_of =
+            |first_line| Record::parse(&self.record(first_line)).is_some_and(|r| r.is_of(key));
+        slots.find(|(_, pointer)| is_of(pointer.first_line)).map(|(index, _)| index)
     }
 
     /// The key in a slot.
@@ -391,28 +393,28 @@ impl<S: Space> Table<S> {
         if leaf.is_exact() {
             return word.to_be_bytes().to_vec();
         }
-        let (words, mut key) = (self.record(HashPointer::from_word(word).place), Vec::new());
+        let (words, mut key) = (self.record(HashPointer::from_word(word).first_line), Vec::new());
         let is_whole = Record::parse(&words).is_some_and(|record| record.append_key(&mut key));
         debug_assert!(is_whole);
         key
     }
 
-    /// Place and lines of the record of a slot, if it has one.
+    /// First line and number of lines of the record of a slot, if it has one.
     pub(super) fn record_of(&self, leaf: &Head, index: usize) -> Option<(u32, u32)> {
-        let place = if leaf.is_exact() {
+        let first_line = if leaf.is_exact() {
             let pointer = ValuePointer::from_word(self.writer(leaf.number).slot(index)[1]);
-            (pointer.kind == kind::RECORD).then_some(pointer.place)?
+            (pointer.kind == kind::RECORD).then_some(pointer.first_line)?
         } else {
-            HashPointer::from_word(leaf.keys()[index]).place
+            HashPointer::from_word(leaf.keys()[index]).first_line
         };
-        let words = load(self.lines(place, 1));
-        Record::parse(&words).map(|record| (place, record.lines()))
+        let words = load(self.lines(first_line, 1));
+        Record::parse(&words).map(|record| (first_line, record.lines()))
     }
 
     fn value_of(&self, leaf: &Head, index: usize) -> Value {
         let mut value = Vec::new();
-        if let Some((place, _)) = self.record_of(leaf, index) {
-            let words = self.record(place);
+        if let Some((first_line, _)) = self.record_of(leaf, index) {
+            let words = self.record(first_line);
             let record = Record::parse(&words).filter(|record| record.kind == kind::HERE);
             let is_here = record.is_some_and(|record| record.append_value(&mut value));
             return if is_here { Value::Here(value) } else { Value::Ask };
@@ -427,7 +429,7 @@ impl<S: Space> Table<S> {
     /// The pairs of a leaf, sorted.
     pub(super) fn pairs_of(&self, leaf: &Head) -> Vec<(Vec<u8>, Stored)> {
         let stored = |index| match self.record_of(leaf, index) {
-            Some((place, lines)) => Stored::Record { place, lines },
+            Some((first_line, lines)) => Stored::Record { first_line, lines },
             None => match self.value_of(leaf, index) {
                 Value::Here(value) => Stored::Bytes(value),
                 Value::Ask => Stored::Ask,

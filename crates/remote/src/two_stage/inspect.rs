@@ -45,8 +45,8 @@ pub(crate) fn inspect(fabric: &impl Fabric, leaf_words: usize, counts: bool) -> 
     };
     let wanted = if counts { words } else { head::WORDS };
     for number in 0..(leaf_words / words) as u32 {
-        let place = client.leaf_place(number, 0, wanted);
-        client.read(fabric, &[place])?;
+        let extent = client.leaf_extent(number, 0, wanted);
+        client.read(fabric, &[extent])?;
         match client.image.piece(0) {
             // From here on no leaf was ever there.
             Some((_, 0)) => break,

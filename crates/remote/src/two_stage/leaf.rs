@@ -26,17 +26,21 @@ pub(super) struct HashPointer {
     pub(super) hash: u32,
     /// Lines of the record, or [`POINTER_LINES_MAX`] if it has more.
     pub(super) lines: u32,
-    pub(super) place: u32,
+    pub(super) first_line: u32,
 }
 
 impl HashPointer {
     pub(super) fn from_word(word: u64) -> Self {
-        Self { hash: (word >> 40) as u32, lines: u32::from((word >> 32) as u8), place: word as u32 }
+        Self {
+            hash: (word >> 40) as u32,
+            lines: u32::from((word >> 32) as u8),
+            first_line: word as u32,
+        }
     }
 
     pub(super) fn to_word(self) -> u64 {
         let lines = u64::from(self.lines.min(POINTER_LINES_MAX));
-        u64::from(self.hash) << 40 | lines << 32 | u64::from(self.place)
+        u64::from(self.hash) << 40 | lines << 32 | u64::from(self.first_line)
     }
 }
 
@@ -51,7 +55,7 @@ pub(super) fn hash_of(key: &[u8]) -> u32 {
 pub(super) struct ValuePointer {
     pub(super) kind: u8,
     pub(super) size: u32,
-    pub(super) place: u32,
+    pub(super) first_line: u32,
 }
 
 /// Lines of a record that a value slot's pointer can state.
@@ -62,13 +66,13 @@ impl ValuePointer {
         Self {
             kind: word as u8 & 3,
             size: (word >> 2) as u32 & SLOT_LINES_MAX,
-            place: (word >> 32) as u32,
+            first_line: (word >> 32) as u32,
         }
     }
 
     pub(super) fn to_word(self) -> u64 {
         let size = u64::from(self.size.min(SLOT_LINES_MAX));
-        u64::from(self.kind) | size << 2 | u64::from(self.place) << 32
+        u64::from(self.kind) | size << 2 | u64::from(self.first_line) << 32
     }
 }
 
@@ -140,7 +144,7 @@ impl Head {
         pointers.enumerate().filter(move |(_, pointer)| pointer.hash == hash)
     }
 
-    /// Place and lines of the record of fences, if either is long.
+    /// First line and number of lines of the record of fences, if either is long.
     pub(super) fn fences_record(&self) -> Option<(u32, u32)> {
         let is_long = |shift: u32| self.shape >> shift & 15 >= LONG_FENCE;
         let lines = u32::from((self.shape >> 16) as u16);
@@ -212,12 +216,12 @@ impl<'w> Record<'w> {
         })
     }
 
-    /// The record at a place, in a region with checksums; `None` if it does not prove itself. Of
-    /// one that is not all here nothing is proven.
-    pub(super) fn sealed(words: &'w [u64], place: u32) -> Option<Self> {
+    /// the record that begins at a line, in a region with checksums; `None` if it does not prove
+    /// itself. Of one that is not all here nothing is proven.
+    pub(super) fn sealed(words: &'w [u64], first_line: u32) -> Option<Self> {
         let record = Self::parse(words)?;
         let Some(all) = words.get(..record.words()) else { return Some(record) };
-        let meaning = record.meaning ^ record_sum(all, place);
+        let meaning = record.meaning ^ record_sum(all, first_line);
         (record.kind == kind::FENCES || meaning == 0).then_some(Self { meaning, ..record })
     }
 

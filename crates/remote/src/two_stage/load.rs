@@ -46,7 +46,7 @@ impl<S: Space> Table<S> {
             let Some(leaf) = leaf else { continue };
             let records = (0..leaf.count).filter_map(|index| self.record_of(&leaf, index));
             let dropped = records.chain(leaf.fences_record()).collect();
-            self.settle(Staging { dropped, ..Staging::default() });
+            self.finish(Staging { dropped, ..Staging::default() });
         }
         self.begin_again();
         self.forget_trainings();
@@ -95,7 +95,7 @@ impl<S: Space> Table<S> {
         };
         self.leaf_count += 1;
         self.write_parts(number, next, incarnation, &parts);
-        self.settle(staging);
+        self.finish(staging);
         self.tree.insert(low, number);
         self.entries += pairs.len() as u64;
         self.unlatch_all();

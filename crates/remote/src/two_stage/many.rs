@@ -5,11 +5,11 @@ use super::{
     client::{Client, Outcome},
     layout::{append_bytes, kind},
     leaf::{Head, POINTER_LINES_MAX, ValuePointer, hash_of},
-    search::record_place,
+    search::record_extent,
 };
 use crate::{
     error::Result,
-    fabric::{Fabric, Place},
+    fabric::{Extent, Fabric},
     leaf::Side,
 };
 
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Clone, Copy)]
 enum Spot {
     Slot { leaf: u32, index: usize },
-    Record { place: u32, lines: u32 },
+    Record { first_line: u32, lines: u32 },
 }
 
 /// What heads say of a key.
@@ -81,14 +81,14 @@ impl Client {
         if wanted.is_empty() {
             return Ok(elsewhere);
         }
-        let places: Vec<Place> = wanted
+        let extents: Vec<Extent> = wanted
             .iter()
             .map(|(_, spot)| match *spot {
-                Spot::Slot { leaf, index } => self.slot_place(fabric, leaf, index),
-                Spot::Record { place, lines } => record_place(place, lines.max(1)),
+                Spot::Slot { leaf, index } => self.slot_extent(fabric, leaf, index),
+                Spot::Record { first_line, lines } => record_extent(first_line, lines.max(1)),
             })
             .collect();
-        self.read(fabric, &places)?;
+        self.read(fabric, &extents)?;
         let mut value = Vec::new();
         for (piece, (index, spot)) in wanted.iter().enumerate() {
             value.clear();
@@ -112,8 +112,8 @@ impl Client {
     ) -> Option<Result<Outcome, Spot>> {
         let (leaf, index) = match spot {
             Spot::Slot { leaf, index } => (leaf, index),
-            Spot::Record { place, .. } => {
-                let record = self.record(piece, place).filter(|record| record.is_of(key))?;
+            Spot::Record { first_line, .. } => {
+                let record = self.record(piece, first_line).filter(|record| record.is_of(key))?;
                 if record.kind != kind::HERE {
                     return Some(Ok(Outcome::Ask));
                 }
@@ -132,7 +132,9 @@ impl Client {
             kind::HERE => {
                 append_bytes(rest, pointer.size as usize, value).then_some(Ok(Outcome::Found))
             }
-            kind::RECORD => Some(Err(Spot::Record { place: pointer.place, lines: pointer.size })),
+            kind::RECORD => {
+                Some(Err(Spot::Record { first_line: pointer.first_line, lines: pointer.size }))
+            }
             kind::ASK => Some(Ok(Outcome::Ask)),
             _ => None,
         }
@@ -150,7 +152,7 @@ fn seen(heads: &[Option<Head>], key: &[u8]) -> Seen {
     let mut records = found().flat_map(|leaf| leaf.find_hashed(hash));
     match (records.next(), records.next()) {
         (Some((_, pointer)), None) if pointer.lines < POINTER_LINES_MAX => {
-            return Seen::At(Spot::Record { place: pointer.place, lines: pointer.lines });
+            return Seen::At(Spot::Record { first_line: pointer.first_line, lines: pointer.lines });
         }
         (Some(_), _) => return Seen::Unsure,
         (None, _) => {}

@@ -94,13 +94,13 @@ impl Answer {
         out.extend_from_slice(&fresh.epoch.to_le_bytes());
         if let Some(top) = top {
             put_varint(u64::from(top.models), out);
-            put_varint(u64::from(top.place), out);
+            put_varint(u64::from(top.first_line), out);
             put_line(&top.line, out);
             put_bytes(&top.prefix, out);
         }
         put_varint(u64::from(fresh.index), out);
         out.extend_from_slice(&fresh.descriptor.model.to_bytes());
-        put_varint(u64::from(fresh.descriptor.place), out);
+        put_varint(u64::from(fresh.descriptor.first_line), out);
         out.extend_from_slice(&fresh.descriptor.version.to_le_bytes());
         put_varint(u64::from(fresh.first), out);
         put_varint(fresh.entries.len() as u64, out);
@@ -136,14 +136,14 @@ fn take_fresh(reader: &mut Reader<'_>, has_top: bool) -> Result<Fresh, DecodeErr
     let index = take_u32(reader, "the number of a sub-model")?;
     let mut model = [0; SUB_MODEL_BYTES];
     model.copy_from_slice(reader.take(SUB_MODEL_BYTES, "a sub-model")?);
-    let place = take_u32(reader, "the place of a table")?;
+    let first_line = take_u32(reader, "the place of a table")?;
     let version = reader.u32("the version of a sub-model")?;
     let first = take_u32(reader, "the number of a leaf")?;
     let count = reader.varint_up_to(ENTRIES_MAX as u64, "a number of entries")? as usize;
     let bytes = reader.take(count * 8, "the entries of a table")?;
     let (entries, _) = bytes.as_chunks::<8>();
     let entries = entries.iter().map(|entry| u64::from_le_bytes(*entry)).collect();
-    let descriptor = Descriptor { model: SubModel::from_bytes(&model), place, version };
+    let descriptor = Descriptor { model: SubModel::from_bytes(&model), first_line, version };
     Ok(Fresh { epoch, top, index, descriptor, first, entries })
 }
 
@@ -152,13 +152,13 @@ fn take_top(reader: &mut Reader<'_>, epoch: u32) -> Result<Top, DecodeError> {
     if models == 0 {
         return Err(reader.error("a number of sub-models", 0));
     }
-    let place = take_u32(reader, "the place of the sub-models")?;
+    let first_line = take_u32(reader, "the place of the sub-models")?;
     let line = reader.line()?;
     let prefix = take_bytes(reader, "a prefix")?;
     if prefix.len() > PREFIX_BYTES_MAX {
         return Err(reader.error("a prefix of at most 256 bytes", prefix.len()));
     }
-    Ok(Top { epoch, models, place, line, prefix: prefix.to_vec() })
+    Ok(Top { epoch, models, first_line, line, prefix: prefix.to_vec() })
 }
 
 fn flags(reader: &mut Reader<'_>, known: u8) -> Result<u8, DecodeError> {
@@ -198,18 +198,18 @@ mod tests {
         let line = (any::<u64>(), any::<i64>(), any::<u32>(), 0u8..=Line::SHIFT_MAX)
             .prop_map(|(x0, y0, mantissa, shift)| Line { x0, y0, mantissa, shift });
         let top = prop::option::of((1u32.., any::<u32>(), line, bytes()));
-        let descriptor = any::<([u8; 14], u32, u32)>().prop_map(|(model, place, version)| {
-            Descriptor { model: SubModel::from_bytes(&model), place, version }
+        let descriptor = any::<([u8; 14], u32, u32)>().prop_map(|(model, first_line, version)| {
+            Descriptor { model: SubModel::from_bytes(&model), first_line, version }
         });
         let entries = prop::collection::vec(any::<u64>(), 0..20);
         let numbers = any::<(u32, u32, u32)>();
         (numbers, top, descriptor, entries).prop_map(
             |((epoch, index, first), top, descriptor, entries)| Fresh {
                 epoch,
-                top: top.map(|(models, place, line, prefix)| Top {
+                top: top.map(|(models, first_line, line, prefix)| Top {
                     epoch,
                     models,
-                    place,
+                    first_line,
                     line,
                     prefix,
                 }),

@@ -68,6 +68,6 @@ pub(crate) fn model_words<S: crate::host::Space>(
     table: &Table<S>,
     words: usize,
 ) -> [std::ops::Range<usize>; 2] {
-    let first = layout::line_at(table.model_place()) as usize / 8;
+    let first = layout::line_at(table.model_line()) as usize / 8;
     [layout::TOP..layout::TOP + layout::TOP_WORDS, first..words]
 }

@@ -1,8 +1,8 @@
-//! The two stages: a line that picks a sub-model, and sub-models that predict places in leaves.
+//! The two stages: a line that picks a sub-model, and sub-models that predict positions in leaves.
 //!
 //! A *code* is a key as a number that keeps the order. The top model's line maps it to a *spot*:
-//! the number of a sub-model and a fraction within it, which that sub-model maps to a place. A
-//! sub-model numbers its own leaves from 0; place `p` is pair `p % SLOTS` of leaf `p / SLOTS`.
+//! the number of a sub-model and a fraction within it, which that sub-model maps to a position. A
+//! sub-model numbers its own leaves from 0; position `p` is pair `p % SLOTS` of leaf `p / SLOTS`.
 //!
 //! All arithmetic is total and monotone in the key, whatever the numbers are.
 
@@ -20,7 +20,7 @@ pub(crate) struct Top {
     /// Number of sub-models, at least 1.
     pub(crate) models: u32,
     /// First line of the sub-models in the control part.
-    pub(crate) place: u32,
+    pub(crate) first_line: u32,
     /// From codes to spots, of which the fraction has 32 bits.
     pub(crate) line: Line,
     /// What the trained keys begin with.
@@ -113,7 +113,7 @@ impl Top {
     pub(super) fn to_words(&self) -> Vec<u64> {
         let mut words = vec![
             u64::from(self.epoch) | u64::from(self.models) << 32,
-            u64::from(self.place) | (self.prefix.len() as u64) << 32,
+            u64::from(self.first_line) | (self.prefix.len() as u64) << 32,
             self.line.x0,
             self.line.y0 as u64,
             u64::from(self.line.mantissa) | u64::from(self.line.shift) << 32,
@@ -126,9 +126,9 @@ impl Top {
 
     /// The top model in words that follow its guard.
     pub(super) fn from_words(words: &[u64]) -> Option<Self> {
-        let (&[numbers, place, x0, y0, slope, _, _], rest) = words.split_first_chunk::<7>()?;
+        let (&[numbers, first_line, x0, y0, slope, _, _], rest) = words.split_first_chunk::<7>()?;
         let mut prefix = Vec::new();
-        let len = ((place >> 32) as usize).min(PREFIX_BYTES_MAX);
+        let len = ((first_line >> 32) as usize).min(PREFIX_BYTES_MAX);
         let models = (numbers >> 32) as u32;
         let shift = (slope >> 32) as u8;
         if models == 0 || shift > Line::SHIFT_MAX || words_of(len) > rest.len() {
@@ -136,7 +136,7 @@ impl Top {
         }
         append_bytes(rest, len, &mut prefix);
         let line = Line { x0, y0: y0 as i64, mantissa: slope as u32, shift };
-        Some(Self { epoch: numbers as u32, models, place: place as u32, line, prefix })
+        Some(Self { epoch: numbers as u32, models, first_line: first_line as u32, line, prefix })
     }
 }
 
@@ -157,56 +157,58 @@ pub(super) struct Leaves {
 pub(crate) struct SubModel {
     slope: f32,
     base: f32,
-    /// How far a place may lie below the prediction.
+    /// How far a position may lie below the prediction.
     below: u8,
-    /// How far a place may lie above the prediction.
+    /// How far a position may lie above the prediction.
     above: u8,
     /// Number of leaves, which is the length of the table.
     pub(crate) leaves: u32,
 }
 
 impl SubModel {
-    /// The place that is predicted, within the leaves.
+    /// The position that is predicted, within the leaves.
     fn predict(&self, fraction: u32) -> u64 {
         let x = f64::from(fraction) * (-32f64).exp2();
-        let place = f64::from(self.slope) * x + f64::from(self.base);
+        let position = f64::from(self.slope) * x + f64::from(self.base);
         // What is no number, or negative, becomes 0.
-        (place as u64).min((u64::from(self.leaves) * SLOTS as u64).saturating_sub(1))
+        (position as u64).min((u64::from(self.leaves) * SLOTS as u64).saturating_sub(1))
     }
 
     /// The leaves that may hold a key; `None` if there are no leaves.
     pub(super) fn window(&self, fraction: u32) -> Option<Leaves> {
         let last = u64::from(self.leaves.checked_sub(1)?);
-        let place = self.predict(fraction);
-        let leaf = |place: u64| (place / SLOTS as u64).min(last) as u32;
+        let position = self.predict(fraction);
+        let leaf = |position: u64| (position / SLOTS as u64).min(last) as u32;
         Some(Leaves {
-            first: leaf(place.saturating_sub(u64::from(self.below))),
-            last: leaf(place + u64::from(self.above)),
-            likely: leaf(place),
+            first: leaf(position.saturating_sub(u64::from(self.below))),
+            last: leaf(position + u64::from(self.above)),
+            likely: leaf(position),
         })
     }
 
-    /// Fits a line to keys (fraction and place), and its errors to keys and borders (fraction and
-    /// leaf): a border is the lowest or the highest key that a leaf may hold. Returns also the sum
-    /// of the errors of all keys.
+    /// Fits a line to keys (fraction and position), and its errors to keys and borders (fraction
+    /// and leaf): a border is the lowest or the highest key that a leaf may hold. Returns also the
+    /// sum of the errors of all keys.
     pub(super) fn fit(leaves: u32, keys: &[(u32, u32)], borders: &[(u32, u32)]) -> (Self, u64) {
         let x = |fraction: u32| f64::from(fraction) * (-32f64).exp2();
         let (slope, base) = if keys.len() > 1 {
-            least_squares(keys.iter().map(|(fraction, place)| (x(*fraction), f64::from(*place))))
+            least_squares(
+                keys.iter().map(|(fraction, position)| (x(*fraction), f64::from(*position))),
+            )
         } else {
-            let place = |leaf: u32| f64::from(leaf) * SLOTS as f64;
-            least_squares(borders.iter().map(|(fraction, leaf)| (x(*fraction), place(*leaf))))
+            let position = |leaf: u32| f64::from(leaf) * SLOTS as f64;
+            least_squares(borders.iter().map(|(fraction, leaf)| (x(*fraction), position(*leaf))))
         };
         let mut model = Self { slope: slope as f32, base: base as f32, below: 0, above: 0, leaves };
         let (mut below, mut above, mut sum) = (0, 0, 0);
-        for (fraction, place) in keys {
-            let (predicted, place) = (model.predict(*fraction), u64::from(*place));
-            below = below.max(predicted.saturating_sub(place));
-            above = above.max(place.saturating_sub(predicted));
-            sum += predicted.abs_diff(place);
+        for (fraction, position) in keys {
+            let (predicted, position) = (model.predict(*fraction), u64::from(*position));
+            below = below.max(predicted.saturating_sub(position));
+            above = above.max(position.saturating_sub(predicted));
+            sum += predicted.abs_diff(position);
         }
         for (fraction, leaf) in borders {
-            // Any place of the leaf will do.
+            // Any position in the leaf will do.
             let (predicted, first) = (model.predict(*fraction), u64::from(*leaf) * SLOTS as u64);
             below = below.max(predicted.saturating_sub(first + SLOTS as u64 - 1));
             above = above.max(first.saturating_sub(predicted));
@@ -277,7 +279,7 @@ fn least_squares(points: impl Iterator<Item = (f64, f64)> + Clone) -> (f64, f64)
 const DRAWN_IN: f64 = 1.0 / 16.0;
 
 /// A slope and base whose line has the ranks from 0 to 1 at the ends of points: keys beyond would
-/// all be of one place.
+/// all be of one position.
 fn within_ends((slope, base): (f64, f64), points: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
     let length = points.map(|(x, _)| x).fold(0.0, f64::max);
     let (low, high) = (base, base + slope * length);
@@ -313,7 +315,7 @@ mod tests {
             models in 1u32.., prefix in key(), a in key(), b in key(),
         ) {
             let top =
-                Top { epoch: 1, models, place: 2, line: Line { x0, y0, mantissa, shift }, prefix };
+                Top { epoch: 1, models, first_line: 2, line: Line { x0, y0, mantissa, shift }, prefix };
             prop_assert_eq!(Top::from_words(&top.to_words()), Some(top.clone()));
             let (a, b) = (a.clone().min(b.clone()), a.max(b));
             prop_assert!(top.code(&a) <= top.code(&b));

@@ -18,7 +18,7 @@ pub(super) enum Stored {
     Bytes(Vec<u8>),
     /// In a record, with its key.
     Record {
-        place: u32,
+        first_line: u32,
         lines: u32,
     },
     /// Too large for the region.
@@ -84,7 +84,7 @@ impl<S: Space> Table<S> {
         self.write_parts(sibling, leaf.next, born, &right);
         self.write_parts(leaf.number, sibling, incarnation, &left);
         self.counts.splits += 1;
-        self.trainer.note_split(&fences, &between);
+        self.trainer.record_split(&fences, &between);
         self.tree.insert(between, sibling);
         Ok(())
     }
@@ -138,36 +138,38 @@ impl<S: Space> Table<S> {
         let sizes = self.options.sizes;
         match stored {
             Stored::Bytes(value) if is_exact && value.len() <= sizes.inline_bytes() => {
-                let pointer = ValuePointer { kind: kind::HERE, size: value.len() as u32, place: 0 };
+                let pointer =
+                    ValuePointer { kind: kind::HERE, size: value.len() as u32, first_line: 0 };
                 Ok(exact_pair(key, pointer, value))
             }
             Stored::Bytes(value) if value.len() <= sizes.published_bytes() => {
                 let pair = (key, &value[..]);
-                let (place, lines) = self.take_record(pair, kind::HERE, value.len(), 0, staging)?;
-                Ok(record_pair(key, place, lines, is_exact))
+                let (first_line, lines) =
+                    self.take_record(pair, kind::HERE, value.len(), 0, staging)?;
+                Ok(record_pair(key, first_line, lines, is_exact))
             }
             Stored::Bytes(_) | Stored::Ask if is_exact => {
-                let pointer = ValuePointer { kind: kind::ASK, size: 0, place: 0 };
+                let pointer = ValuePointer { kind: kind::ASK, size: 0, first_line: 0 };
                 Ok(exact_pair(key, pointer, &[]))
             }
             Stored::Bytes(_) | Stored::Ask => {
-                let (place, lines) = self.take_record((key, &[]), kind::ASK, 0, 0, staging)?;
-                Ok(record_pair(key, place, lines, false))
+                let (first_line, lines) = self.take_record((key, &[]), kind::ASK, 0, 0, staging)?;
+                Ok(record_pair(key, first_line, lines, false))
             }
-            Stored::Record { place, lines } => {
-                let words = self.record(*place);
+            Stored::Record { first_line, lines } => {
+                let words = self.record(*first_line);
                 let record = Record::parse(&words).filter(|_| is_exact);
                 let is_small = |record: &Record<'_>| {
                     record.kind == kind::ASK || record.value_len <= sizes.inline_bytes()
                 };
                 let Some(record) = record.filter(is_small) else {
-                    return Ok(record_pair(key, *place, *lines, is_exact));
+                    return Ok(record_pair(key, *first_line, *lines, is_exact));
                 };
-                staging.dropped.push((*place, *lines));
+                staging.dropped.push((*first_line, *lines));
                 let mut value = Vec::new();
                 let is_here = record.kind == kind::HERE && record.append_value(&mut value);
                 let kind = if is_here { kind::HERE } else { kind::ASK };
-                let pointer = ValuePointer { kind, size: value.len() as u32, place: 0 };
+                let pointer = ValuePointer { kind, size: value.len() as u32, first_line: 0 };
                 Ok(exact_pair(key, pointer, &value))
             }
         }
@@ -183,44 +185,44 @@ impl<S: Space> Table<S> {
         staging: &mut Staging,
     ) -> Result<(u32, u32)> {
         let lines = Record::lines_for(pair.0.len(), pair.1.len());
-        let place = self.records.take(lines, &mut self.tail, &self.control)?;
-        staging.taken.push((place, lines));
-        let words = self.lines(place, lines);
+        let first_line = self.records.take(lines, &mut self.tail, &self.control)?;
+        staging.taken.push((first_line, lines));
+        let words = self.lines(first_line, lines);
         latch(words);
         write_record(words, pair, kind, value_len, check);
-        Ok((place, lines))
+        Ok((first_line, lines))
     }
 
     /// Ends a change: what it took is published with the group, and what it dropped is zeroed and
     /// free. No leaf that can be read refers to it.
-    pub(super) fn settle(&mut self, staging: Staging) {
-        self.staged.extend(staging.taken.iter().map(|(place, _)| *place));
-        for (place, lines) in staging.dropped {
-            self.free_record(place, lines);
+    pub(super) fn finish(&mut self, staging: Staging) {
+        self.staged.extend(staging.taken.iter().map(|(first_line, _)| *first_line));
+        for (first_line, lines) in staging.dropped {
+            self.free_record(first_line, lines);
         }
     }
 
     /// Undoes what a change that failed has taken.
     pub(super) fn abandon(&mut self, staging: Staging) {
-        for (place, lines) in staging.taken {
-            self.free_record(place, lines);
+        for (first_line, lines) in staging.taken {
+            self.free_record(first_line, lines);
         }
     }
 
-    fn free_record(&mut self, place: u32, lines: u32) {
-        let words = self.lines(place, lines);
+    fn free_record(&mut self, first_line: u32, lines: u32) {
+        let words = self.lines(first_line, lines);
         latch(words);
         store(&words[1..], std::iter::repeat_n(0, lines as usize * LINE_BYTES / 8));
-        self.staged.remove(&place);
-        self.records.give(place, lines);
+        self.staged.remove(&first_line);
+        self.records.give(first_line, lines);
     }
 }
 
-fn record_pair(key: &[u8], place: u32, lines: u32, is_exact: bool) -> Pair {
+fn record_pair(key: &[u8], first_line: u32, lines: u32, is_exact: bool) -> Pair {
     if is_exact {
-        return exact_pair(key, ValuePointer { kind: kind::RECORD, size: lines, place }, &[]);
+        return exact_pair(key, ValuePointer { kind: kind::RECORD, size: lines, first_line }, &[]);
     }
-    let pointer = HashPointer { hash: hash_of(key), lines, place };
+    let pointer = HashPointer { hash: hash_of(key), lines, first_line };
     Pair { key: pointer.to_word(), value: Vec::new() }
 }
 

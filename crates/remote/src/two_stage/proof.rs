@@ -40,8 +40,8 @@ pub(super) fn whole_slot(words: &[u64], number: u32, index: usize) -> Option<&[u
     (slot_sum(words, number, index) == *sum).then_some(words)
 }
 
-/// The sum of the record at a place, whose words are these, and no more.
-pub(super) fn record_sum(words: &[u64], place: u32) -> u64 {
+/// The sum of the record that begins at a line, whose words are these, and no more.
+pub(super) fn record_sum(words: &[u64], first_line: u32) -> u64 {
     let covered = words.iter().enumerate().filter(|(at, _)| *at != record::CHECK);
-    checksum(covered.map(|(_, word)| *word), u64::from(place))
+    checksum(covered.map(|(_, word)| *word), u64::from(first_line))
 }

@@ -7,13 +7,13 @@
 //! prove that they are of one load.
 
 use super::{
-    client::{Client, Outcome, loads_place},
+    client::{Client, Outcome, loads_extent},
     layout::{NO_LEAF, append_bytes, head, kind},
     leaf::{HashPointer, Head, ValuePointer},
 };
 use crate::{
     error::Result,
-    fabric::{Fabric, Place},
+    fabric::{Extent, Fabric},
     leaf::Side,
 };
 
@@ -141,9 +141,9 @@ impl Client {
             self.loads = self.load;
             return Ok(heads);
         }
-        let heads = numbers.iter().map(|number| self.leaf_place(*number, 0, head::WORDS));
-        let places: Vec<Place> = std::iter::once(loads_place()).chain(heads).collect();
-        self.read(fabric, &places)?;
+        let heads = numbers.iter().map(|number| self.leaf_extent(*number, 0, head::WORDS));
+        let extents: Vec<Extent> = std::iter::once(loads_extent()).chain(heads).collect();
+        self.read(fabric, &extents)?;
         self.counts.leaves += numbers.len() as u64;
         self.loads = self.loads_in(0);
         let found = (1..).zip(numbers);
@@ -203,13 +203,13 @@ impl Client {
         scanned: &mut Scanned,
     ) -> Result<Option<u32>> {
         let words = self.sizes.leaf_words();
-        let mut places: Vec<Place> =
-            numbers.iter().map(|number| self.leaf_place(*number, 0, words)).collect();
+        let mut extents: Vec<Extent> =
+            numbers.iter().map(|number| self.leaf_extent(*number, 0, words)).collect();
         let is_unordered = fabric.is_unordered();
         if !is_unordered {
-            places.push(loads_place());
+            extents.push(loads_extent());
         }
-        self.read(fabric, &places)?;
+        self.read(fabric, &extents)?;
         // Where there is no order, each leaf proves of which load it is.
         let loads = if is_unordered { self.load } else { self.loads_in(numbers.len()) };
         if self.loads.is_none() || loads != self.loads {
@@ -261,7 +261,7 @@ impl Client {
                 let pointer = HashPointer::from_word(word);
                 return Some(Item {
                     key: None,
-                    value: Found::Record(pointer.place, pointer.lines),
+                    value: Found::Record(pointer.first_line, pointer.lines),
                 });
             }
             let at = self.sizes.slot_word(index);
@@ -276,7 +276,7 @@ impl Client {
                     append_bytes(&slot[2..], pointer.size as usize, &mut value)
                         .then_some(Found::Here(value))?
                 }
-                kind::RECORD => Found::Record(pointer.place, pointer.size),
+                kind::RECORD => Found::Record(pointer.first_line, pointer.size),
                 kind::ASK => Found::Ask,
                 _ => return None,
             };
@@ -292,7 +292,7 @@ impl Client {
         leaves: &mut [(Head, Vec<Item>)],
     ) -> Result<usize> {
         let of = |item: &Item| match item.value {
-            Found::Record(place, lines) => Some((place, lines)),
+            Found::Record(first_line, lines) => Some((first_line, lines)),
             _ => None,
         };
         let records: Vec<(u32, u32)> =
@@ -304,8 +304,8 @@ impl Client {
         let (mut piece, mut long) = (0, Vec::new());
         for (at, (leaf, items)) in leaves.iter_mut().enumerate() {
             for item in items.iter_mut() {
-                let Some(place) = of(item) else { continue };
-                let Some(record) = self.record(piece, place.0) else { return Ok(at) };
+                let Some(record_at) = of(item) else { continue };
+                let Some(record) = self.record(piece, record_at.0) else { return Ok(at) };
                 let mut key = Vec::new();
                 let is_whole = record.append_key(&mut key);
                 if !is_whole || !record.is_of(&key) || !is_of_slot(leaf, item, &key) {
@@ -318,7 +318,7 @@ impl Client {
                 } else if record.append_value(&mut value) {
                     item.value = Found::Here(value);
                 } else {
-                    long.push((at, place));
+                    long.push((at, record_at));
                 }
                 piece += 1;
             }
@@ -333,10 +333,10 @@ impl Client {
         leaves: &mut [(Head, Vec<Item>)],
         long: &[(usize, (u32, u32))],
     ) -> Result<usize> {
-        for (at, (place, lines)) in long {
+        for (at, (first_line, lines)) in long {
             let items = leaves[*at].1.iter_mut();
             let mut same =
-                items.filter(|item| matches!(item.value, Found::Record(p, _) if p == *place));
+                items.filter(|item| matches!(item.value, Found::Record(p, _) if p == *first_line));
             let Some((item, key)) = same.next().and_then(|item| {
                 let key = item.key.clone()?;
                 Some((item, key))
@@ -344,11 +344,11 @@ impl Client {
                 return Ok(*at);
             };
             let mut value = Vec::new();
-            self.read_records(fabric, &[(*place, *lines)])?;
-            if !self.record(0, *place).is_some_and(|record| record.is_of(&key)) {
+            self.read_records(fabric, &[(*first_line, *lines)])?;
+            if !self.record(0, *first_line).is_some_and(|record| record.is_of(&key)) {
                 return Ok(*at);
             }
-            match self.value_in_piece(fabric, (*place, *lines), 0, &key, &mut value)? {
+            match self.value_in_piece(fabric, (*first_line, *lines), 0, &key, &mut value)? {
                 Some(Outcome::Found) => item.value = Found::Here(value),
                 Some(_) => item.value = Found::Ask,
                 None => return Ok(*at),
@@ -366,7 +366,7 @@ fn is_of_slot(leaf: &Head, item: &Item, key: &[u8]) -> bool {
             let hash = super::leaf::hash_of(key);
             let is_outside = leaf.side(key).is_some_and(|side| side != Side::Inside);
             !is_outside && leaf.find_hashed(hash).any(|(_, pointer)| {
-                matches!(item.value, Found::Record(place, _) if place == pointer.place)
+                matches!(item.value, Found::Record(first_line, _) if first_line == pointer.first_line)
             })
         }
     }

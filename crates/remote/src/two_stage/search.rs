@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    fabric::{Fabric, Place},
+    fabric::{Extent, Fabric},
     layout::format::LINE_BYTES,
     leaf::Side,
     message::{Part, format::KEY_BYTES_MAX},
@@ -29,15 +29,15 @@ impl Client {
             return Ok(outcome.map_or(Look::Again, |outcome| Look::Is(outcome, at)));
         }
         let hash = hash_of(key);
-        let (mut places, mut leaves) = (Vec::new(), Vec::new());
+        let (mut records, mut leaves) = (Vec::new(), Vec::new());
         for (at, leaf) in heads.iter().enumerate() {
             for (_, pointer) in leaf.find_hashed(hash) {
-                places.push((pointer.place, pointer.lines));
+                records.push((pointer.first_line, pointer.lines));
                 leaves.push(at);
             }
         }
-        if !places.is_empty() {
-            if let Some((outcome, piece)) = self.value_in_records(fabric, &places, key, out)? {
+        if !records.is_empty() {
+            if let Some((outcome, piece)) = self.value_in_records(fabric, &records, key, out)? {
                 return Ok(Look::Is(outcome, leaves[piece]));
             }
             // Records of other keys with this hash, unless the leaf has changed meanwhile.
@@ -68,8 +68,8 @@ impl Client {
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<Outcome>> {
-        let place = self.slot_place(fabric, leaf.number, slot);
-        self.read(fabric, &[place])?;
+        let extent = self.slot_extent(fabric, leaf.number, slot);
+        self.read(fabric, &[extent])?;
         let words = self.image.piece(0);
         let words = words.and_then(|(words, _)| self.slot(fabric, (leaf.number, slot), words));
         let Some(&[word, pointer, ref value @ ..]) = words else { return Ok(None) };
@@ -84,7 +84,7 @@ impl Client {
             }
             kind::RECORD => {
                 let found =
-                    self.value_in_records(fabric, &[(pointer.place, pointer.size)], key, out)?;
+                    self.value_in_records(fabric, &[(pointer.first_line, pointer.size)], key, out)?;
                 Ok(found.map(|(outcome, _)| outcome))
             }
             kind::ASK => Ok(Some(Outcome::Ask)),
@@ -92,7 +92,7 @@ impl Client {
         }
     }
 
-    /// The value in one of some records, with the record's place in the list; `None` if none is of
+    /// The value in one of some records, with the record's index in the list; `None` if none is of
     /// the key.
     fn value_in_records(
         &mut self,
@@ -114,12 +114,12 @@ impl Client {
     pub(super) fn value_in_piece(
         &mut self,
         fabric: &impl Fabric,
-        (place, _): (u32, u32),
+        (first_line, _): (u32, u32),
         mut piece: usize,
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<Outcome>> {
-        let Some(record) = self.record(piece, place) else { return Ok(None) };
+        let Some(record) = self.record(piece, first_line) else { return Ok(None) };
         if record.kind == kind::ASK {
             return Ok(Some(Outcome::Ask));
         }
@@ -130,9 +130,9 @@ impl Client {
         if lines > Record::lines_for(KEY_BYTES_MAX, self.sizes.published_bytes()) {
             return Ok(None);
         }
-        self.read(fabric, &[record_place(place, lines)])?;
+        self.read(fabric, &[record_extent(first_line, lines)])?;
         piece = 0;
-        let record = self.record(piece, place).filter(|record| record.is_of(key));
+        let record = self.record(piece, first_line).filter(|record| record.is_of(key));
         Ok(record.is_some_and(|record| record.append_value(out)).then_some(Outcome::Found))
     }
 
@@ -143,16 +143,17 @@ impl Client {
         records: &[(u32, u32)],
     ) -> Result<()> {
         let most = SLOT_LINES_MAX.max(POINTER_LINES_MAX);
-        let place = |(place, lines): &(u32, u32)| record_place(*place, (*lines).clamp(1, most));
-        let places: Vec<Place> = records.iter().map(place).collect();
-        self.read(fabric, &places)
+        let extent =
+            |(first_line, lines): &(u32, u32)| record_extent(*first_line, (*lines).clamp(1, most));
+        let extents: Vec<Extent> = records.iter().map(extent).collect();
+        self.read(fabric, &extents)
     }
 
-    /// The record at a place, in a piece of the last read.
-    pub(super) fn record(&self, piece: usize, place: u32) -> Option<Record<'_>> {
+    /// the record that begins at a line, in a piece of the last read.
+    pub(super) fn record(&self, piece: usize, first_line: u32) -> Option<Record<'_>> {
         let (words, _) = self.image.piece(piece)?;
         match self.sizes.has_checksums() {
-            true => Record::sealed(words, place),
+            true => Record::sealed(words, first_line),
             false => Record::parse(words),
         }
     }
@@ -163,12 +164,12 @@ impl Client {
         fabric: &impl Fabric,
         heads: impl Iterator<Item = &'h Head>,
     ) -> Result<bool> {
-        let (mut places, mut guards) = (Vec::new(), Vec::new());
+        let (mut extents, mut guards) = (Vec::new(), Vec::new());
         for leaf in heads {
-            places.push(self.leaf_place(leaf.number, 0, 1));
+            extents.push(self.leaf_extent(leaf.number, 0, 1));
             guards.push(leaf.guard);
         }
-        self.read(fabric, &places)?;
+        self.read(fabric, &extents)?;
         let is_same = |(piece, guard): (usize, &u64)| {
             self.image.piece(piece).is_some_and(|(_, seen)| seen == *guard)
         };
@@ -177,7 +178,7 @@ impl Client {
 }
 
 /// The first lines of a record.
-pub(super) fn record_place(place: u32, lines: u32) -> Place {
-    let at = line_at(place);
-    Place { part: Part::Control, at, len: lines * LINE_BYTES as u32, guard: at }
+pub(super) fn record_extent(first_line: u32, lines: u32) -> Extent {
+    let at = line_at(first_line);
+    Extent { part: Part::Control, at, len: lines * LINE_BYTES as u32, guard: at }
 }

@@ -40,7 +40,7 @@ impl Entry {
 pub(crate) struct Descriptor {
     pub(crate) model: SubModel,
     /// First line of the table.
-    pub(crate) place: u32,
+    pub(crate) first_line: u32,
     /// The guard of model and table, of which a client keeps the low half.
     pub(crate) version: u32,
 }
@@ -49,14 +49,14 @@ impl Descriptor {
     /// The words after the guard.
     pub(super) fn to_words(self) -> [u64; SUB_MODEL_WORDS - 1] {
         let [line, rest] = self.model.to_words();
-        [line, rest, u64::from(self.place)]
+        [line, rest, u64::from(self.first_line)]
     }
 
     /// The descriptor in words that begin with the guard, which was seen as `guard`.
     pub(super) fn from_words(words: &[u64], guard: u64) -> Option<Self> {
-        let &[_, line, rest, place] = words else { return None };
+        let &[_, line, rest, first_line] = words else { return None };
         let model = SubModel::from_words([line, rest]);
-        Some(Self { model, place: place as u32, version: guard as u32 })
+        Some(Self { model, first_line: first_line as u32, version: guard as u32 })
     }
 }
 

@@ -43,7 +43,7 @@ const END_SHARE: u64 = 8;
 #[derive(Default)]
 struct Generation {
     top: Arc<Top>,
-    /// Place and lines of each sub-model's table.
+    /// First line and number of lines of each sub-model's table.
     tables: Vec<Option<(u32, u32)>>,
     queue: VecDeque<u32>,
     queued: HashSet<u32>,
@@ -103,15 +103,15 @@ impl Trainer {
     /// there sees what is there next, and leaves disprove it.
     fn give_back(&mut self, old: Generation) {
         if old.top.models > 0 {
-            self.slab.give(old.top.place, old.descriptor_lines());
+            self.slab.give(old.top.first_line, old.descriptor_lines());
         }
-        for (place, lines) in old.tables.into_iter().flatten() {
-            self.slab.give(place, lines);
+        for (first_line, lines) in old.tables.into_iter().flatten() {
+            self.slab.give(first_line, lines);
         }
     }
 
     /// Queues the sub-models that a leaf was of before it was split.
-    pub(super) fn note_split(&mut self, fences: &Fences, between: &[u8]) {
+    pub(super) fn record_split(&mut self, fences: &Fences, between: &[u8]) {
         for generation in [Some(&mut self.now), self.next.as_mut()].into_iter().flatten() {
             let top = Arc::clone(&generation.top);
             let index = |key: &[u8]| top.spot(top.code(key)).index;
@@ -165,9 +165,9 @@ impl Task {
         let codes = self.top.codes_of(self.index);
         for (leaf, sample) in (0..).zip(&self.leaves) {
             let Some(codes) = &codes else { break };
-            for (code, place) in sample.codes.iter().zip(leaf * SLOTS as u32..) {
+            for (code, position) in sample.codes.iter().zip(leaf * SLOTS as u32..) {
                 if codes.contains(code) {
-                    keys.push((self.top.spot(*code).fraction, place));
+                    keys.push((self.top.spot(*code).fraction, position));
                 }
             }
             for code in [sample.low, sample.high] {
@@ -208,8 +208,8 @@ impl<S: Space> Table<S> {
 
     /// The first line of the sub-models.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) fn model_place(&self) -> u32 {
-        self.trainer.now.top.place
+    pub(super) fn model_line(&self) -> u32 {
+        self.trainer.now.top.first_line
     }
 
     /// Trains the models for the first time.
@@ -274,33 +274,33 @@ impl<S: Space> Table<S> {
     /// [`Error::Full`](crate::Error::Full): the sub-model stays as it was, to be trained again.
     pub(crate) fn commit(&mut self, trained: Trained) -> Result<()> {
         let lines = lines_of(trained.entries.len());
-        let place = self.trainer.slab.take(lines, &mut self.tail, &self.control);
+        let first_line = self.trainer.slab.take(lines, &mut self.tail, &self.control);
         let trainer = &mut self.trainer;
         let generation = [Some(&mut trainer.now), trainer.next.as_mut()]
             .into_iter()
             .flatten()
             .find(|generation| generation.top.epoch == trained.epoch);
         let Some(generation) = generation else {
-            place.into_iter().for_each(|place| trainer.slab.give(place, lines));
+            first_line.into_iter().for_each(|first_line| trainer.slab.give(first_line, lines));
             return Ok(());
         };
         generation.under_way -= 1;
-        let place = place.inspect_err(|_| generation.queue(trained.index))?;
-        let old = generation.tables[trained.index as usize].replace((place, lines));
+        let first_line = first_line.inspect_err(|_| generation.queue(trained.index))?;
+        let old = generation.tables[trained.index as usize].replace((first_line, lines));
         let top = Arc::clone(&generation.top);
         for (end, index) in [0, top.models - 1].into_iter().enumerate() {
             if trained.index == index {
                 generation.end_keys[end] = trained.keys;
             }
         }
-        store(self.lines(place, lines), trained.entries.iter().map(|entry| entry.to_word()));
+        store(self.lines(first_line, lines), trained.entries.iter().map(|entry| entry.to_word()));
         let words = self.descriptor_words(&top, trained.index);
         latch(words);
-        let descriptor = Descriptor { model: trained.model, place, version: 0 };
+        let descriptor = Descriptor { model: trained.model, first_line, version: 0 };
         store(&words[1..], descriptor.to_words());
         unlatch(words);
         // A reader that is in the old table sees another guard afterwards.
-        old.into_iter().for_each(|(place, lines)| self.trainer.slab.give(place, lines));
+        old.into_iter().for_each(|(first_line, lines)| self.trainer.slab.give(first_line, lines));
         self.counts.trained += 1;
         self.counts.trained_keys += trained.keys;
         self.counts.trained_errors += trained.errors;
@@ -342,7 +342,7 @@ impl<S: Space> Table<S> {
         let first = (likely as usize).saturating_sub(ENTRIES_MAX / 2);
         let first = first.min(leaves.saturating_sub(ENTRIES_MAX));
         let end = leaves.min(first + ENTRIES_MAX);
-        let entries = load(&self.lines(descriptor.place, lines_of(leaves))[first..end]);
+        let entries = load(&self.lines(descriptor.first_line, lines_of(leaves))[first..end]);
         let leaf = self.head(self.walk(key));
         let is_same = |entry: &u64| {
             let entry = Entry::from_word(*entry);
@@ -385,7 +385,7 @@ impl<S: Space> Table<S> {
             sample.iter().map(|(key, rank)| (top.code(key), *rank)).collect();
         let mut top = Top::fit(top.prefix, models, &codes);
         let lines = lines_of(models as usize * SUB_MODEL_WORDS);
-        top.place = self.trainer.slab.take(lines, &mut self.tail, &self.control)?;
+        top.first_line = self.trainer.slab.take(lines, &mut self.tail, &self.control)?;
         self.trainer.epoch += 1;
         top.epoch = self.trainer.epoch;
         Ok(Generation {
@@ -449,7 +449,7 @@ impl<S: Space> Table<S> {
     }
 
     fn descriptor_words(&self, top: &Top, index: u32) -> &[AtomicU64] {
-        let at = top.place as usize * LINE_WORDS + index as usize * SUB_MODEL_WORDS;
+        let at = top.first_line as usize * LINE_WORDS + index as usize * SUB_MODEL_WORDS;
         &self.control.words()[at..at + SUB_MODEL_WORDS]
     }
 

@@ -38,11 +38,11 @@ fn unlatched(words: &[AtomicU64]) -> u64 {
 }
 
 /// Adds the sum of the latched record at a place, which is in these words, before it is unlatched.
-pub(super) fn seal_record(words: &[AtomicU64], place: u32) {
+pub(super) fn seal_record(words: &[AtomicU64], first_line: u32) {
     let mut loaded = load(words);
     loaded[record::STATE] = unlatched(words);
     let Some(len) = Record::parse(&loaded).map(|record| record.words()) else { return };
-    let sum = record_sum(&loaded[..len.min(words.len())], place);
+    let sum = record_sum(&loaded[..len.min(words.len())], first_line);
     store(&words[record::CHECK..], [loaded[record::CHECK] ^ sum]);
 }
 
@@ -199,9 +199,9 @@ impl Draft<'_> {
             let len = if fence.len() <= FENCE_BYTES { fence.len() as u64 } else { LONG_FENCE };
             shape |= len << shift;
         }
-        if let Some(place) = self.fences_record {
+        if let Some(first_line) = self.fences_record {
             let lines = fences_lines(self.fences);
-            shape |= u64::from(lines) << 16 | u64::from(place) << 32;
+            shape |= u64::from(lines) << 16 | u64::from(first_line) << 32;
         }
         (shape, words[0], words[1])
     }

@@ -2,9 +2,10 @@
 //!
 //! * A table is *hidden* if its every entry lies under newer range tombstones of shallower tables
 //!   and no snapshot sees it. It is dropped with one edit of the manifest, without being read.
-//! * A table is *worn* if compacting it frees much for what it costs: if half of its entries are
-//!   tombstones (one in eight if walks met many in a row), if its range tombstones cover a quarter
-//!   of what would be merged, including its own entries, or if they have nothing left to hide.
+//! * A table is *tombstone-heavy* if compacting it frees much for what it costs: if half of its
+//!   entries are tombstones (one in eight if walks met many in a row), if its range tombstones
+//!   cover a quarter of what would be merged, including its own entries, or if they have nothing
+//!   left to hide.
 //! * A memtable whose range tombstones cover a quarter of what there is goes to the tables once
 //!   nothing else is to be done, so that the space is freed although nothing else is written.
 
@@ -18,14 +19,16 @@ use crate::{
     version::levels::{Level, Levels},
 };
 
-/// A table is worn if at least one in this many of its entries is a tombstone.
+/// A table is tombstone-heavy if at least one in this many of its entries is a tombstone.
 const TOMBSTONES_PART: u64 = 2;
-/// The same for a table in which walks met many tombstones in a row.
+/// A table in which walks met many tombstones in a row is tombstone-heavy if at least one in this
+/// many of its entries is a tombstone.
 const TOMBSTONES_PART_MET: u64 = 8;
-/// A table with fewer tombstones is not worn for their sake: they slow no reader down.
+/// A table with fewer tombstones than this is not tombstone-heavy by its entries: so few tombstones
+/// slow no reader down.
 const TOMBSTONES_MIN: u64 = 64;
-/// A table is worn if at least one in this many of the bytes that would be merged lies under its
-/// range tombstones. A memtable is flushed for the same share of a sub-tree.
+/// A table is tombstone-heavy if at least one in this many of the bytes that would be merged lies
+/// under its range tombstones. A memtable is flushed for the same share of an LSM tree.
 const GARBAGE_PART: u64 = 4;
 /// The least number of bytes under range tombstones for which a memtable is flushed. Less is not
 /// worth a flush, which costs two syncs and a file of some KiB.
@@ -39,7 +42,7 @@ pub(super) fn is_hidden(table: &Table, over: &Ranges, snapshots: &[SeqNo]) -> bo
     least > meta.seq_max && !snapshots.iter().any(|seq| (meta.seq_min..most).contains(seq))
 }
 
-/// All hidden tables of a sub-tree. O(range tombstones + tables log range tombstones).
+/// All hidden tables of an LSM tree. O(range tombstones + tables log range tombstones).
 pub(crate) fn hidden(levels: &Levels, snapshots: &[SeqNo]) -> Vec<(usize, Arc<Table>)> {
     let mut over = Ranges::default();
     let mut found = Vec::new();
@@ -62,11 +65,16 @@ pub(crate) fn hidden(levels: &Levels, snapshots: &[SeqNo]) -> Vec<(usize, Arc<Ta
     found
 }
 
-/// Returns true if this table of `level` is compacted before its level's turn, or, in level 0,
-/// makes the level due. `oldest` is the sequence number of the oldest snapshot.
-pub(super) fn is_worn(levels: &Levels, level: usize, table: &Table, oldest: SeqNo) -> bool {
+/// Returns true if this table of `level` is compacted even if its level is not full, or, in level
+/// 0, makes the level due. `oldest` is the sequence number of the oldest snapshot.
+pub(super) fn is_tombstone_heavy(
+    levels: &Levels,
+    level: usize,
+    table: &Table,
+    oldest: SeqNo,
+) -> bool {
     let meta = table.meta();
-    let part = if table.is_worn() { TOMBSTONES_PART_MET } else { TOMBSTONES_PART };
+    let part = if table.has_tombstone_runs() { TOMBSTONES_PART_MET } else { TOMBSTONES_PART };
     let has_many = level > 0
         && meta.tombstones >= TOMBSTONES_MIN
         && meta.tombstones.saturating_mul(part) >= meta.entries;
@@ -101,7 +109,7 @@ pub(crate) fn is_worth_a_flush(removed: u64, all: u64) -> bool {
     removed >= GARBAGE_MIN && removed.saturating_mul(GARBAGE_PART) >= all
 }
 
-/// About how many bytes of a sub-tree the range tombstones of a memtable cover, its own entries
+/// About how many bytes of an LSM tree the range tombstones of a memtable cover, its own entries
 /// included, and how many bytes there are in all. O(entries of the memtable + range tombstones log
 /// tables).
 pub(crate) fn removed_bytes(memtable: &Arc<Memtable>, tree: TreeId, levels: &Levels) -> (u64, u64) {

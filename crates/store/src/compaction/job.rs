@@ -7,7 +7,7 @@ use crate::table::Table;
 /// A table with its level.
 pub(crate) type Placed = (usize, Arc<Table>);
 
-/// A compaction of one sub-tree.
+/// A compaction of one LSM tree.
 pub(crate) enum Job {
     /// Reads the inputs and writes the entries that must stay.
     Merge(Merge),

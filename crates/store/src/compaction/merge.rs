@@ -11,7 +11,7 @@ use super::{garbage::is_hidden, job::Merge, output::Output};
 use crate::{
     error::Result,
     iter::{
-        merge::{Inputs, Merge as MergedSources, SourceSet},
+        merge::{Inputs, MergedSources, SourceSet},
         source::{LevelCursor, Source, Start},
     },
     ranges::{Ranges, Sweep},
@@ -34,7 +34,7 @@ pub(crate) type Finish<'a> = &'a mut dyn FnMut(TableWriter) -> Result<TableMeta>
 pub(crate) type NewTable<'a> = &'a dyn Fn(&TableLayout) -> TableWriter;
 
 /// The output of a merge: what it writes, and the functions that it writes with.
-pub(crate) struct Target<'a> {
+pub(crate) struct MergeTarget<'a> {
     /// The layout of the tables.
     pub(crate) layout: TableLayout,
     /// The size from which a table is full, in bytes.
@@ -52,7 +52,7 @@ pub(crate) struct Target<'a> {
 pub(crate) fn merge_tables(
     merge: &Merge,
     snapshots: Vec<SeqNo>,
-    target: Target<'_>,
+    target: MergeTarget<'_>,
     go_on: &dyn Fn() -> Result<()>,
     outputs: &mut NewTables<'_>,
 ) -> Result<()> {
@@ -89,7 +89,7 @@ pub(crate) fn merge_tables(
                 }
                 (kind, _) => writer.add(entry.key(), seq, kind, entry.value())?,
             }
-            output.note_under(entry.key(), seq, removed);
+            output.record_under(entry.key(), seq, removed);
         }
         let moved = merged.advance()?;
         merged.drive(moved)?;

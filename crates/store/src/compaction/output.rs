@@ -4,7 +4,7 @@
 //! A cut is just after the last key of the table before it. So the bounds of two tables never
 //! touch, and every range tombstone lies within the bounds of its table.
 
-use super::merge::Target;
+use super::merge::MergeTarget;
 use crate::{
     error::Result,
     keys::key_after,
@@ -15,7 +15,7 @@ use crate::{
 
 /// Tables being written, one after another.
 pub(super) struct Output<'t, 'a, 'c> {
-    target: Target<'t>,
+    target: MergeTarget<'t>,
     /// The range tombstones that must stay; all have an end.
     ranges: Ranges,
     /// Range tombstones before this key are in tables that were finished.
@@ -26,21 +26,25 @@ pub(super) struct Output<'t, 'a, 'c> {
 }
 
 impl<'t, 'a, 'c> Output<'t, 'a, 'c> {
-    pub(super) fn new(target: Target<'t>, ranges: Ranges, done: &'a mut NewTables<'c>) -> Self {
+    pub(super) fn new(
+        target: MergeTarget<'t>,
+        ranges: Ranges,
+        done: &'a mut NewTables<'c>,
+    ) -> Self {
         let (from, hidden) = (Box::default(), HiddenRunsBuilder::default());
         Self { target, ranges, from, open: None, hidden, done }
     }
 
-    /// Notes the range tombstones over the entry that was added last, newest first.
-    pub(super) fn note_under(&mut self, key: &[u8], seq: SeqNo, removed: &[SeqNo]) {
+    /// Records the range tombstones over the entry that was added last, newest first.
+    pub(super) fn record_under(&mut self, key: &[u8], seq: SeqNo, removed: &[SeqNo]) {
         if !self.ranges.is_empty() {
-            self.hidden.note(key, seq, newest_of(removed, SeqNo::MAX));
+            self.hidden.record(key, seq, newest_of(removed, SeqNo::MAX));
         }
     }
 
     /// The table that gets the next entry.
     pub(super) fn writer(&mut self) -> &mut TableWriter {
-        let Target { new_table, layout, held, .. } = &self.target;
+        let MergeTarget { new_table, layout, held, .. } = &self.target;
         self.open.get_or_insert_with(|| new_table(layout).holding(*held))
     }
 

@@ -10,7 +10,7 @@ use rhumb_sync::primitive::Arc;
 
 use super::{
     job::Merge,
-    joins::{self, Sizes},
+    joins::{self, JoinSizes},
     picker,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     version::levels::Levels,
 };
 
-/// A small file: its live bytes, and the sub-trees of its tables.
+/// A small file: its live bytes, and the LSM trees of its tables.
 #[derive(Default)]
 struct SmallFile {
     bytes: u64,
@@ -28,16 +28,16 @@ struct SmallFile {
 }
 
 /// The smallest files, if there are many, of up to `bytes_max` in all: their ids, ascending, and
-/// the sub-trees that have tables in them, by id. O(tables).
+/// the LSM trees that have tables in them, by id. O(tables).
 pub(crate) fn choose_files(
     trees: &[Arc<Tree>],
-    sizes: Sizes,
+    sizes: JoinSizes,
     bytes_max: u64,
 ) -> (Vec<FileId>, BTreeMap<TreeId, Arc<Tree>>) {
     let mut files: Vec<(FileId, SmallFile)> = small_files(trees, sizes).into_iter().collect();
     files.sort_by_key(|(id, file)| (file.bytes, *id));
     let bytes: Vec<u64> = files.iter().map(|(_, file)| file.bytes).collect();
-    let within = Sizes { target: sizes.target.min(bytes_max), ..sizes };
+    let within = JoinSizes { target: sizes.target.min(bytes_max), ..sizes };
     files.truncate(joins::pick_files(&bytes, within));
     let mut chosen: Vec<FileId> = files.iter().map(|(id, _)| *id).collect();
     chosen.sort_unstable();
@@ -45,9 +45,9 @@ pub(crate) fn choose_files(
     (chosen, trees.map(|tree| (tree.id, tree)).collect())
 }
 
-/// The merges that rewrite those tables of a sub-tree which are in one of the files `chosen`,
+/// The merges that rewrite those tables of an LSM tree which are in one of the files `chosen`,
 /// sorted ascending.
-pub(crate) fn merges_of(levels: &Levels, chosen: &[FileId], sizes: Sizes) -> Vec<Merge> {
+pub(crate) fn merges_of(levels: &Levels, chosen: &[FileId], sizes: JoinSizes) -> Vec<Merge> {
     let is_chosen = |table: &Arc<Table>| {
         small_file_of(table, sizes).is_some_and(|(id, _)| chosen.binary_search(&id).is_ok())
     };
@@ -58,7 +58,7 @@ pub(crate) fn merges_of(levels: &Levels, chosen: &[FileId], sizes: Sizes) -> Vec
 }
 
 /// All files that are small enough to be packed.
-fn small_files(trees: &[Arc<Tree>], sizes: Sizes) -> BTreeMap<FileId, SmallFile> {
+fn small_files(trees: &[Arc<Tree>], sizes: JoinSizes) -> BTreeMap<FileId, SmallFile> {
     let mut files: BTreeMap<FileId, SmallFile> = BTreeMap::new();
     for tree in trees {
         for (_, table) in tree.levels.get().all() {
@@ -74,7 +74,7 @@ fn small_files(trees: &[Arc<Tree>], sizes: Sizes) -> BTreeMap<FileId, SmallFile>
 /// The id of the file that holds a table, if the file is small, and the number of its bytes that
 /// the table takes. A table with large values has a second file, which stays its own: packing would
 /// gain little.
-fn small_file_of(table: &Table, sizes: Sizes) -> Option<(FileId, u64)> {
+fn small_file_of(table: &Table, sizes: JoinSizes) -> Option<(FileId, u64)> {
     let meta = table.meta();
     let file_bytes = table.shared_file_bytes().unwrap_or(meta.file_bytes);
     let is_small = meta.value_file_bytes == 0 && file_bytes <= sizes.shared;

@@ -2,18 +2,18 @@
 //!
 //! Level 0 is due when it holds four tables. Deeper levels are due when they outgrow their size or
 //! have small neighbours to join (`joins.rs`). Any level is due if it has a table in a shared file
-//! that is mostly dead, or a worn one (`garbage.rs`). A table that overlaps nothing below moves
-//! down without being read, unless it is small: then it is merged with those beside it.
+//! that is mostly dead, or a tombstone-heavy one (`garbage.rs`). A table that overlaps nothing
+//! below moves down without being read, unless it is small: then it is merged with those beside it.
 
 use rhumb_sync::primitive::Arc;
 
 use super::{
-    garbage::is_worn,
+    garbage::is_tombstone_heavy,
     job::{Job, Merge},
-    joins::{self, Sizes},
+    joins::{self, JoinSizes},
 };
 use crate::{
-    options::{DatabaseOptions, LEVEL_RATIO, ZERO_TABLES_TRIGGER},
+    options::{DatabaseOptions, L0_TABLES_TRIGGER, LEVEL_RATIO},
     table::{Table, TableMeta},
     types::{LEVELS_MAX, SeqNo},
     version::levels::Levels,
@@ -26,20 +26,20 @@ const SMALL_JOB_TABLES: u64 = 4;
 /// The urgency of each level; a level is due from 1 on. `oldest` is the sequence number of the
 /// oldest snapshot.
 pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions, oldest: SeqNo) -> Vec<f64> {
-    let is_sought = |at: usize, table: &Arc<Table>| is_sought(levels, at, table, oldest);
-    let sought = |at: usize| match levels.tables(at).iter().any(|table| is_sought(at, table)) {
+    let needs = |at: usize, table: &Arc<Table>| needs_compaction(levels, at, table, oldest);
+    let any_needs = |at: usize| match levels.tables(at).iter().any(|table| needs(at, table)) {
         true => 1.0,
         false => 0.0_f64,
     };
-    let zero = levels.zero.len() as f64 / ZERO_TABLES_TRIGGER as f64;
-    let mut scores = vec![zero.max(sought(0))];
-    let sizes = Sizes::of(options);
+    let l0 = levels.l0.len() as f64 / L0_TABLES_TRIGGER as f64;
+    let mut scores = vec![l0.max(any_needs(0))];
+    let sizes = JoinSizes::of(options);
     for (level, at) in levels.sorted.iter().zip(1..) {
         let joins = match run_of(level.tables(), sizes) {
             Some(_) => 1.0,
             None => 0.0_f64,
         };
-        scores.push(size_score(levels, at, options).max(sought(at)).max(joins));
+        scores.push(size_score(levels, at, options).max(any_needs(at)).max(joins));
     }
     scores
 }
@@ -58,21 +58,21 @@ fn size_score(levels: &Levels, level: usize, options: &DatabaseOptions) -> f64 {
 }
 
 /// The neighbours in a level that should be joined.
-fn run_of(tables: &[Arc<Table>], sizes: Sizes) -> Option<&[Arc<Table>]> {
+fn run_of(tables: &[Arc<Table>], sizes: JoinSizes) -> Option<&[Arc<Table>]> {
     let bytes: Vec<u64> = tables.iter().map(|table| table.meta().total_bytes()).collect();
     joins::pick_run(&bytes, sizes).map(|run| &tables[run])
 }
 
-/// Returns true if a table is compacted before its level's turn. The space that other tables left
-/// in a shared file is freed once the last tables have moved out.
-fn is_sought(levels: &Levels, level: usize, table: &Table, oldest: SeqNo) -> bool {
-    table.is_in_sparse_file() || is_worn(levels, level, table, oldest)
+/// Returns true if a table is compacted even if its level is not full. The space that other tables
+/// left in a shared file is freed once the last tables have moved out.
+fn needs_compaction(levels: &Levels, level: usize, table: &Table, oldest: SeqNo) -> bool {
+    table.is_in_sparse_file() || is_tombstone_heavy(levels, level, table, oldest)
 }
 
 /// Returns true if a compaction reads little enough to be done together with others like it, of
-/// other sub-trees: their outputs share a file.
+/// other LSM trees: their outputs share a file.
 pub(crate) fn is_small(merge: &Merge, options: &DatabaseOptions) -> bool {
-    merge.input_bytes() <= SMALL_JOB_TABLES * Sizes::of(options).shared
+    merge.input_bytes() <= SMALL_JOB_TABLES * JoinSizes::of(options).shared
 }
 
 /// The most urgent level that is due, with its score.
@@ -97,50 +97,52 @@ pub(crate) fn pick(
     options: &DatabaseOptions,
     oldest: SeqNo,
 ) -> Option<Job> {
-    let sizes = Sizes::of(options);
+    let sizes = JoinSizes::of(options);
     if level == 0 {
-        return pick_zero(levels, options);
+        return pick_l0(levels, options);
     }
     let tables = levels.tables(level);
     if let Some(run) = run_of(tables, sizes) {
         return Some(Job::Merge(merge_within(levels, level, run)));
     }
-    let sought = tables.iter().find(|table| is_sought(levels, level, table, oldest));
-    if let Some(table) = sought {
+    let needed = tables.iter().find(|table| needs_compaction(levels, level, table, oldest));
+    if let Some(table) = needed {
         let TableMeta { smallest, largest, .. } = table.meta();
         let is_bottom = !levels.deeper_overlaps(level, smallest, largest);
-        if is_bottom && is_worn(levels, level, table, oldest) || table.is_in_sparse_file() {
+        if is_bottom && is_tombstone_heavy(levels, level, table, oldest)
+            || table.is_in_sparse_file()
+        {
             return Some(Job::Merge(merge_within(levels, level, std::slice::from_ref(table))));
         }
     }
-    if sought.is_none() && size_score(levels, level, options) < 1.0 {
+    if needed.is_none() && size_score(levels, level, options) < 1.0 {
         // It was due, and no longer is.
         return None;
     }
     let next = || tables.get(tables.partition_point(|t| *t.meta().largest <= *cursor));
-    let table = sought.or_else(next).or_else(|| tables.first())?;
+    let table = needed.or_else(next).or_else(|| tables.first())?;
     Some(job(levels, level, vec![Arc::clone(table)]))
 }
 
 /// A compaction of all of level 0 into the next level; or of its oldest table alone, if that can
 /// simply move down; or of small tables into one, if the next level would cost much more than they
 /// hold.
-fn pick_zero(levels: &Levels, options: &DatabaseOptions) -> Option<Job> {
-    let sizes = Sizes::of(options);
-    let (oldest, newer) = levels.zero.split_last()?;
+fn pick_l0(levels: &Levels, options: &DatabaseOptions) -> Option<Job> {
+    let sizes = JoinSizes::of(options);
+    let (oldest, newer) = levels.l0.split_last()?;
     let (from, to) = (&oldest.meta().smallest, &oldest.meta().largest);
     let alone = newer.iter().all(|t| t.meta().largest < *from || t.meta().smallest > *to);
     let below = levels.sorted.first().map_or(&[][..], |level| level.overlapping(from, to));
-    let are_small = levels.zero.iter().all(|table| table.meta().total_bytes() <= sizes.small);
+    let are_small = levels.l0.iter().all(|table| table.meta().total_bytes() <= sizes.small);
     if alone && below.is_empty() && !are_small {
         return Some(job(levels, 0, vec![Arc::clone(oldest)]));
     }
-    let all = job(levels, 0, levels.zero.clone());
+    let all = job(levels, 0, levels.l0.clone());
     if matches!(&all, Job::Merge(merge) if is_small(merge, options)) {
         return Some(all);
     }
     // Neighbours in level 0 follow each other in time, so one joined table can take their place.
-    let run = run_of(&levels.zero, sizes).map(|run| Job::Merge(merge_within(levels, 0, run)));
+    let run = run_of(&levels.l0, sizes).map(|run| Job::Merge(merge_within(levels, 0, run)));
     run.or(Some(all))
 }
 

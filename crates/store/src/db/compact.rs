@@ -10,12 +10,12 @@ use crate::{
     compaction::{
         garbage::hidden,
         job::{Job, Merge, Placed},
-        merge::{Finish, Target, merge_tables},
+        merge::{Finish, MergeTarget, merge_tables},
         picker,
         warm::warm_like,
     },
     error::{Error, Result},
-    table::{IndexKind, NewTables, Table, TableLayout, TableWriter},
+    table::{BlockIndexKind, NewTables, Table, TableLayout, TableWriter},
     tree::{CompactionState, Tree},
     types::SeqNo,
 };
@@ -180,14 +180,14 @@ impl Core {
         let layout = tree.options.table().with_writers(0);
         let table_bytes = self.shared.options.table_bytes;
         let new_table = |layout: &TableLayout| self.new_table(layout);
-        let target = Target { layout, table_bytes, held, new_table: &new_table, finish };
+        let target = MergeTarget { layout, table_bytes, held, new_table: &new_table, finish };
         let go_on = || self.check_compaction_wanted(tree);
         merge_tables(merge, self.snapshots.list(), target, &go_on, outputs)
     }
 
     /// Begins a table with an id of its own.
     pub(super) fn new_table(&self, layout: &TableLayout) -> TableWriter {
-        self.shared.counters.note_table(layout.index == IndexKind::Learned);
+        self.shared.counters.note_table(layout.index == BlockIndexKind::Learned);
         TableWriter::create(&self.shared.tables, self.shared.new_file_id(), layout)
     }
 
@@ -259,7 +259,7 @@ mod tests {
             }
             db.flush().unwrap();
         }
-        assert!(tree.levels.get().zero.len() >= 3, "there is something to be merged");
+        assert!(tree.levels.get().l0.len() >= 3, "there is something to be merged");
         let merge = picker::pick_all(&tree.levels.get()).unwrap();
         // The drop comes after the compaction was chosen; the merge finds out.
         tree.dropped.store(true, Ordering::Release);

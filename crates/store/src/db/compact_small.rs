@@ -11,7 +11,7 @@ use super::{
 use crate::{
     compaction::{
         job::{Job, Merge},
-        joins::Sizes,
+        joins::JoinSizes,
         pack, picker,
     },
     error::Result,
@@ -120,7 +120,7 @@ impl Core {
     ) -> Result<NewTables<'_>> {
         self.check_compaction_wanted(tree)?;
         let mut outputs = NewTables::new(&self.shared.tables);
-        let held = Sizes::of(&self.shared.options).shared;
+        let held = JoinSizes::of(&self.shared.options).shared;
         let mut finish = |writer: TableWriter| match are_many {
             true => writer.finish_into(|| self.shared_writer(shared)),
             false => writer.finish(),
@@ -154,7 +154,7 @@ impl Core {
         if !self.scheduler.tables_changed.swap(false, Ordering::Relaxed) {
             return Ok(false);
         }
-        let sizes = Sizes::of(&self.shared.options);
+        let sizes = JoinSizes::of(&self.shared.options);
         let trees: Vec<Arc<Tree>> = self.trees.lock().live().cloned().collect();
         let (chosen, trees) = pack::choose_files(&trees, sizes, bytes_max);
         let mut parts = Vec::new();

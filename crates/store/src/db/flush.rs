@@ -8,7 +8,7 @@ use super::{
     install::{IfDropped, TreeChange, With},
 };
 use crate::{
-    compaction::{garbage, joins::Sizes, warm::warm_like},
+    compaction::{garbage, joins::JoinSizes, warm::warm_like},
     error::Result,
     memtable::{LogFloor, MemCursor, MemView, Memtable},
     ranges::{HiddenRuns, HiddenRunsBuilder, Sweep, newest_of},
@@ -62,7 +62,7 @@ impl Core {
             (Vec::new(), NewTables::new(&self.shared.tables), None);
         let writers = self.shared.counters.writers.swap(0, Ordering::Relaxed);
         let ids = memtable.trees();
-        let (are_many, held) = (ids.len() > 1, Sizes::of(&self.shared.options).shared);
+        let (are_many, held) = (ids.len() > 1, JoinSizes::of(&self.shared.options).shared);
         for id in ids {
             let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
             let options = tree.options.table().with_writers(writers);
@@ -192,7 +192,7 @@ fn write_tree(
         if let Some(seq) = stays.filter(|_| !is_hidden && !is_vain) {
             writer.add(entry.key(), seq, entry.kind(), entry.value())?;
             if !ranges.is_empty() {
-                hidden.note(entry.key(), seq, newest_of(removed, SeqNo::MAX));
+                hidden.record(entry.key(), seq, newest_of(removed, SeqNo::MAX));
             }
         }
         cursor.advance();

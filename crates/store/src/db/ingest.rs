@@ -243,7 +243,7 @@ impl Core {
         let (Some(first), Some(last)) = (metas.first(), metas.last()) else { return 0 };
         let (from, to) = (&first.smallest, &last.largest);
         let overlaps_zero =
-            levels.zero.iter().any(|t| t.meta().largest >= *from && t.meta().smallest <= *to);
+            levels.l0.iter().any(|t| t.meta().largest >= *from && t.meta().smallest <= *to);
         if overlaps_zero || levels.deeper_overlaps(0, from, to) {
             return 0;
         }

@@ -215,7 +215,7 @@ impl Core {
         self.writer.visible.store(at, Ordering::Release);
         {
             let mut trees = self.trees.lock();
-            gone.iter().for_each(|tree| trees.bury(tree));
+            gone.iter().for_each(|tree| trees.retire(tree));
         }
         gone.iter().for_each(|tree| tree.discard());
         self.count_tables();
@@ -324,7 +324,7 @@ impl KeyspaceInner {
 mod tests {
     use super::*;
     use crate::{
-        Compression, Database, IndexKind, Keyspace, StringCoding, TableOptions, Training,
+        BlockIndexKind, Compression, Database, Keyspace, StringCoding, TableOptions, Training,
         io::sim::SimFs, table::TableLayout,
     };
 
@@ -337,7 +337,7 @@ mod tests {
     fn changes() -> Vec<TableOptions> {
         let none = TableOptions::default();
         vec![
-            TableOptions { index: Some(IndexKind::BinarySearch), ..none },
+            TableOptions { index: Some(BlockIndexKind::BinarySearch), ..none },
             TableOptions { string_coding: Some(StringCoding::On), ..none },
             TableOptions { training: Some(Training::Never), ..none },
             TableOptions { block_bytes: Some(512), ..none },
@@ -363,7 +363,7 @@ mod tests {
     }
 
     /// The layouts that the tables were written with, and their kinds of index; oldest first.
-    fn written(keyspace: &Keyspace) -> Vec<(TableLayout, IndexKind)> {
+    fn written(keyspace: &Keyspace) -> Vec<(TableLayout, BlockIndexKind)> {
         let trees = keyspace.inner.tree.get().with_partitions();
         let mut all = Vec::new();
         for tree in trees {

@@ -450,19 +450,19 @@ fn open_trees(
 
 /// Opens the tables of a sub-tree.
 fn open_levels(tables: &Arc<TableContext>, state: &CatalogState, tree: TreeId) -> Result<Levels> {
-    let mut zero = Vec::new();
+    let mut l0 = Vec::new();
     let mut sorted: Vec<Vec<Arc<Table>>> = Vec::new();
     for (level, meta) in state.tables_of(tree) {
         let table = Table::open(tables, meta.clone()).map_err(missing_is_damage)?;
         match level.checked_sub(1) {
-            None => zero.push(table),
+            None => l0.push(table),
             Some(i) => {
                 sorted.resize_with(sorted.len().max(i + 1), Vec::new);
                 sorted[i].push(table);
             }
         }
     }
-    Ok(Levels::new(zero, sorted.into_iter().map(Level::new).collect()))
+    Ok(Levels::new(l0, sorted.into_iter().map(Level::new).collect()))
 }
 
 /// Turns a missing file that the manifest names into damage: it existed before the manifest named

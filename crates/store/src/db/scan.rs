@@ -100,7 +100,7 @@ impl Keyspace {
         let this = self.clone();
         let sources = Box::new(move |access| {
             let mut sources = SourceSet::default();
-            sources.sources.reserve(levels.zero.len() + levels.sorted.len() + 3);
+            sources.sources.reserve(levels.l0.len() + levels.sorted.len() + 3);
             add_sources(&view, id, &levels, seq, this.access(access), &mut sources);
             Inputs::Sources(sources)
         });

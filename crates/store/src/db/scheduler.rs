@@ -13,7 +13,7 @@ use rhumb_sync::primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mu
 use super::{core::Core, training::IDLE_ENTRIES_MAX};
 use crate::{
     error::{Error, Result},
-    options::{ZERO_TABLES_SLOW, ZERO_TABLES_SLOWEST},
+    options::{L0_TABLES_SLOW, L0_TABLES_SLOWEST},
 };
 
 /// The time after which the pool retries after a failure.
@@ -110,8 +110,8 @@ impl Scheduler {
     /// more. `memory` is the share of the memtables' room that is taken, from 0 to 1.
     pub(crate) fn delay_ns_per_kib(&self, memory: f64) -> u64 {
         let tables = self.zero_tables_max.load(Ordering::Relaxed);
-        let span = (ZERO_TABLES_SLOWEST - ZERO_TABLES_SLOW) as f64;
-        let behind = (tables.saturating_sub(ZERO_TABLES_SLOW) as f64 / span).min(1.0);
+        let span = (L0_TABLES_SLOWEST - L0_TABLES_SLOW) as f64;
+        let behind = (tables.saturating_sub(L0_TABLES_SLOW) as f64 / span).min(1.0);
         // The first half of the last memtable's room is free of delay; the rest is given out ever
         // more slowly.
         let squeezed = ((memory - 0.5) * 2.0).max(0.0);

@@ -59,7 +59,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Database, IndexKind, Keyspace, KeyspaceOptions, TableOptions, Training, table::TableLayout,
+        BlockIndexKind, Database, Keyspace, KeyspaceOptions, TableOptions, Training,
+        table::TableLayout,
     };
 
     const KEYS: u32 = 40_000;
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn searched_tables_stay_searched() {
         for training in Training::ALL {
-            let index = IndexKind::BinarySearch;
+            let index = BlockIndexKind::BinarySearch;
             let table = TableLayout { index, training, ..TableLayout::default() };
             assert!(!table.trains(0) && !table.trains_while_reading());
         }

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     table::{
         KeyHash,
-        block::{BlockView, Target, view::Entry},
+        block::{BlockView, SeekTarget, view::Entry},
     },
     types::{SeqNo, compare_entries},
 };
@@ -33,8 +33,8 @@ pub fn block(data: &[u8]) {
         probes.push((&key[..key.len() / 2], SeqNo::MAX));
     }
     for (key, seq) in probes {
-        check_find(&view, payload, &entries, Target { key, seq });
-        check_lower_bound(&view, &entries, Target { key, seq });
+        check_find(&view, payload, &entries, SeekTarget { key, seq });
+        check_lower_bound(&view, &entries, SeekTarget { key, seq });
     }
     if payload.len() <= WALKED_BYTES_MAX {
         walk(&Crafted::of_blocks(vec![Frame::plain(payload)]).encode(), &[probe], 0);
@@ -61,7 +61,7 @@ fn read<'a>(view: &BlockView<'a>, payload: &[u8], position: usize) -> Read<'a> {
 
 /// A lookup finds nothing, or an entry of the key that the reader sees. With crafted tags it need
 /// not be the newest.
-fn check_find(view: &BlockView<'_>, payload: &[u8], entries: &[Read<'_>], target: Target<'_>) {
+fn check_find(view: &BlockView<'_>, payload: &[u8], entries: &[Read<'_>], target: SeekTarget<'_>) {
     let Ok(Some(found)) = view.find(target.key, KeyHash::of(target.key), target.seq) else {
         return;
     };
@@ -74,7 +74,7 @@ fn check_find(view: &BlockView<'_>, payload: &[u8], entries: &[Read<'_>], target
 }
 
 /// The place is within the block; and the right one if the entries ascend.
-fn check_lower_bound(view: &BlockView<'_>, entries: &[Read<'_>], target: Target<'_>) {
+fn check_lower_bound(view: &BlockView<'_>, entries: &[Read<'_>], target: SeekTarget<'_>) {
     let Ok(place) = view.lower_bound(target) else { return };
     assert!(place <= view.count(), "place {place} of {}", view.count());
     let ascends = entries.iter().all(Option::is_some)

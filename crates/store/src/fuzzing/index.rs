@@ -1,7 +1,7 @@
 //! `[blocks u16][pages u16][number of keys u8]`, that many short strings, then an index block.
 
 use super::Input;
-use crate::table::index_block::Index;
+use crate::table::index_block::BlockIndex;
 
 /// The number of segments and blocks of a long index that are checked.
 const SAMPLES: usize = 200;
@@ -19,7 +19,7 @@ pub fn index(data: &[u8]) {
     let count = input.u8() % 16;
     let mut keys: Vec<Vec<u8>> = (0..count).map(|_| input.short().to_vec()).collect();
     let bytes = input.rest();
-    let Ok(index) = Index::decode(bytes, blocks, pages) else { return };
+    let Ok(index) = BlockIndex::decode(bytes, blocks, pages) else { return };
     assert_eq!(index.block_count(), blocks);
     // One bit for each page is added: the file is known to have the pages before its index is
     // decoded.
@@ -34,7 +34,7 @@ pub fn index(data: &[u8]) {
 
 /// The segments ascend and have all blocks between them. Adds their separators, and keys near them,
 /// to `keys`.
-fn check_segments(index: &Index, keys: &mut Vec<Vec<u8>>) {
+fn check_segments(index: &BlockIndex, keys: &mut Vec<Vec<u8>>) {
     let mut next_block = 0;
     let mut last: Option<Vec<u8>> = None;
     let is_long = index.segment_count() > SAMPLES;
@@ -57,7 +57,7 @@ fn check_segments(index: &Index, keys: &mut Vec<Vec<u8>>) {
 }
 
 /// Answers are blocks that exist, agree with each other, and never go back as keys ascend.
-fn check_keys(index: &Index, keys: &[Vec<u8>]) {
+fn check_keys(index: &BlockIndex, keys: &[Vec<u8>]) {
     let last_block = index.block_count().saturating_sub(1);
     let mut reached = 0;
     for key in keys {
@@ -79,7 +79,7 @@ fn check_keys(index: &Index, keys: &[Vec<u8>]) {
 }
 
 /// Blocks lie within the data area, one after the other.
-fn check_addresses(index: &Index, pages: u32) {
+fn check_addresses(index: &BlockIndex, pages: u32) {
     let Some(last_block) = index.block_count().checked_sub(1) else { return };
     let mut last = None;
     for block in (0..=last_block).take(SAMPLES) {

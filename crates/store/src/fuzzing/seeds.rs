@@ -18,9 +18,9 @@ use crate::{
     ranges::{RangeLog, Tombstone},
     slice::Slice,
     table::{
-        BlockCache, Compression, IndexKind, KeyHash, StringCoding, TableContext, TableCounters,
-        TableLayout, TableMeta, TablePlace, TableWriter, block::BlockBuilder,
-        index_block::IndexBuilder, table_path,
+        BlockCache, BlockIndexKind, Compression, KeyHash, StringCoding, TableContext,
+        TableCounters, TableLayout, TableMeta, TablePlace, TableWriter, block::BlockBuilder,
+        index_block::BlockIndexBuilder, table_path,
     },
     types::Kind,
     version::{
@@ -97,17 +97,17 @@ fn blocks() -> Vec<Vec<u8>> {
 }
 
 /// A kind of index, and how its keys are coded.
-type Way = (IndexKind, StringCoding);
+type Way = (BlockIndexKind, StringCoding);
 
 const WAYS: [Way; 3] = [
-    (IndexKind::Learned, StringCoding::Off),
-    (IndexKind::Learned, StringCoding::On),
-    (IndexKind::BinarySearch, StringCoding::Off),
+    (BlockIndexKind::Learned, StringCoding::Off),
+    (BlockIndexKind::Learned, StringCoding::On),
+    (BlockIndexKind::BinarySearch, StringCoding::Off),
 ];
 
 /// An index block, and the numbers of its blocks and pages.
 fn index_of((kind, coding): Way, keys: &[Vec<u8>], block_bytes: u32) -> (Vec<u8>, u16, u16) {
-    let mut builder = IndexBuilder::new(kind, coding, block_bytes);
+    let mut builder = BlockIndexBuilder::new(kind, coding, block_bytes);
     let mut cuts = Vec::new();
     for key in keys {
         builder.push(key, key.len() + 20, &mut cuts);
@@ -162,7 +162,7 @@ fn read_file(fs: &Arc<dyn FileSystem>, path: &Path) -> Vec<u8> {
 }
 
 /// A whole table file.
-fn table_file(index: IndexKind, compression: Compression, shape: u8, count: u32) -> Vec<u8> {
+fn table_file(index: BlockIndexKind, compression: Compression, shape: u8, count: u32) -> Vec<u8> {
     let fs = file_system(&[]);
     let options = TableLayout {
         index,
@@ -192,9 +192,9 @@ fn table_file(index: IndexKind, compression: Compression, shape: u8, count: u32)
 fn tables() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (index, compression, shape, count) in [
-        (IndexKind::Learned, Compression::Lz4, 1, 40),
-        (IndexKind::Learned, Compression::None, 0, 90),
-        (IndexKind::BinarySearch, Compression::Lz4, 2, 30),
+        (BlockIndexKind::Learned, Compression::Lz4, 1, 40),
+        (BlockIndexKind::Learned, Compression::None, 0, 90),
+        (BlockIndexKind::BinarySearch, Compression::Lz4, 2, 30),
     ] {
         let keys: Vec<u8> =
             keys(shape, count).iter().step_by(13).take(4).flat_map(|key| short(key)).collect();

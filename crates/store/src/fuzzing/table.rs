@@ -20,7 +20,7 @@ use crate::{
         Access, BlockCache, KeyHash, Lookup, PAGE_BYTES, Step, Table, TableContext, TableCounters,
         TableCursor, TableMeta,
         block::BlockView,
-        footer::{Footer, SectionPlace, put_section},
+        footer::{Footer, SectionExtent, put_section},
         format::{
             COMPRESSION_LZ4, COMPRESSION_NONE, FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION,
             FORMAT_VERSION_RANGES, FRAME_HEADER_BYTES, MAGIC, PAGE_HEADER_BYTES, PAGE_NO_FRAME,
@@ -28,7 +28,7 @@ use crate::{
             SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
         },
         index_block::LEARNED,
-        pages::FrameHeader,
+        pages::PageFrameHeader,
     },
     types::{Kind, SeqNo},
 };
@@ -160,7 +160,7 @@ impl Crafted {
         let mut put = |kind, payload: &[u8]| {
             let offset = file.len() as u64;
             put_section(&mut file, ID, kind, payload);
-            SectionPlace { offset, len: file.len() as u64 - offset }
+            SectionExtent { offset, len: file.len() as u64 - offset }
         };
         let footer = Footer {
             table: ID,
@@ -169,7 +169,7 @@ impl Crafted {
             index: put(SECTION_INDEX, &index),
             filter: put(SECTION_FILTER, &self.filter),
             ranges: match &self.ranges[..] {
-                [] => SectionPlace::default(),
+                [] => SectionExtent::default(),
                 ranges => put(SECTION_RANGES, ranges),
             },
             properties: put(SECTION_PROPERTIES, &self.properties),
@@ -251,7 +251,7 @@ fn repair_frames(file: &mut [u8], pages: usize, blocks: u32) {
         let payload = stream.get(payload_at..).and_then(|rest| rest.get(..stored_len as usize));
         let Some(payload) = payload else { break };
         let (raw_len, compression) = (u32_at(&stream, at + 4), stream[at + 8]);
-        let header = FrameHeader::of(ID, block, stored_len, raw_len, compression, payload);
+        let header = PageFrameHeader::of(ID, block, stored_len, raw_len, compression, payload);
         let end = payload_at + payload.len();
         overwrite(&mut stream, at + 9, &header.checksum.to_le_bytes());
         at = end;
@@ -406,7 +406,7 @@ fn look_up<'a>(table: &Arc<Table>, keys: impl Iterator<Item = &'a [u8]>) {
         let hash = KeyHash::of(key);
         for seq in [0, table.meta().seq_min, table.meta().seq_max, SeqNo::MAX] {
             let found = table.lookup(&pin(), None, key, hash, seq);
-            match found.and_then(|found| table.settle(found, key, hash, seq)) {
+            match found.and_then(|found| table.resolve(found, key, hash, seq)) {
                 Ok(Lookup::Large(_, pointer)) => read_large(table, &pointer),
                 Ok(_) => {}
                 Err(error) => assert_refusal(&error),

@@ -72,13 +72,13 @@ pub(super) fn check(
     };
     match Manifest::recover(&**fs, dir) {
         Ok(Some(recovered)) => {
-            checker.note_file(&manifest_path(dir, recovered.id));
-            checker.note_file(&dir.join(CURRENT_NAME));
+            checker.count_file(&manifest_path(dir, recovered.id));
+            checker.count_file(&dir.join(CURRENT_NAME));
             checker.check_catalog(&recovered.state);
         }
         Ok(None) => return Err(no_database()),
         Err(error) => {
-            checker.note_error(dir, error);
+            checker.record_error(dir, error);
             checker.check_tables_alone(&paths);
         }
     }
@@ -110,7 +110,7 @@ struct Checker<'a, 'p> {
 }
 
 impl Checker<'_, '_> {
-    fn note(&mut self, path: impl Into<PathBuf>, offset: Option<u64>, what: impl Into<String>) {
+    fn record(&mut self, path: impl Into<PathBuf>, offset: Option<u64>, what: impl Into<String>) {
         if self.report.problems.len() == PROBLEMS_MAX {
             self.report.problems_unlisted += 1;
             return;
@@ -119,26 +119,26 @@ impl Checker<'_, '_> {
     }
 
     /// Records an error of an operation on `path`.
-    fn note_error(&mut self, path: &Path, error: Error) {
+    fn record_error(&mut self, path: &Path, error: Error) {
         match error {
-            Error::Corrupt(damage) => self.note(
+            Error::Corrupt(damage) => self.record(
                 damage.path.clone(),
                 Some(damage.offset),
                 format!("expected {}, found {}", damage.expected, damage.found),
             ),
-            error => self.note(path, None, error.to_string()),
+            error => self.record(path, None, error.to_string()),
         }
     }
 
     /// Counts a file that was read as a whole.
-    fn note_file(&mut self, path: &Path) {
+    fn count_file(&mut self, path: &Path) {
         self.report.files += 1;
         self.report.bytes += file_bytes(&**self.fs, path).unwrap_or(0);
         (self.on_progress)(self.report.bytes.min(self.bytes_total), self.bytes_total);
     }
 
     /// Counts a table in a file that it shares with others.
-    fn note_part(&mut self, place: TablePlace, bytes: u64) {
+    fn count_part(&mut self, place: TablePlace, bytes: u64) {
         self.report.files += u64::from(self.shared.insert(place.file));
         self.report.bytes += bytes;
         (self.on_progress)(self.report.bytes.min(self.bytes_total), self.bytes_total);
@@ -159,7 +159,7 @@ impl Checker<'_, '_> {
         self.check_log(state);
     }
 
-    /// Checks the tables of a sub-tree.
+    /// Checks the tables of an LSM tree.
     fn check_tree(&mut self, state: &CatalogState, tree: TreeId) {
         let mut levels: Vec<Vec<&TableMeta>> = Vec::new();
         for (level, meta) in state.tables_of(tree) {
@@ -171,7 +171,7 @@ impl Checker<'_, '_> {
             for pair in tables.windows(2) {
                 if pair[0].largest >= pair[1].smallest {
                     let path = home_path(self.dir, pair[1]);
-                    self.note(path, None, format!("overlaps table {} of its level", pair[0].id));
+                    self.record(path, None, format!("overlaps table {} of its level", pair[0].id));
                 }
             }
         }
@@ -196,7 +196,7 @@ impl Checker<'_, '_> {
             if is_foreign(&meta.smallest) || is_foreign(&meta.largest) {
                 let what =
                     format!("keys that do not belong to partition {:?}", name.escape_ascii());
-                self.note(home_path(self.dir, meta), None, what);
+                self.record(home_path(self.dir, meta), None, what);
             }
         }
     }
@@ -228,14 +228,14 @@ impl Checker<'_, '_> {
                 what: format!("the log ends here, as after a crash: {}", torn.found),
             }),
             Ok(None) => {}
-            Err(error) => self.note_error(self.dir, error),
+            Err(error) => self.record_error(self.dir, error),
         }
         let paths = list(&**self.fs, self.dir).unwrap_or_default();
         let live = |path: &&PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             parse_segment_name(&name).is_some_and(|id| id >= state.log_start().segment)
         };
-        paths.iter().filter(live).for_each(|path| self.note_file(path));
+        paths.iter().filter(live).for_each(|path| self.count_file(path));
     }
 
     /// Checks the table `id`, which should match `meta`.
@@ -247,7 +247,7 @@ impl Checker<'_, '_> {
         };
         let table = match opened.and_then(|meta| Table::open(&self.context, meta)) {
             Ok(table) => table,
-            Err(error) => return self.note_error(&path, error),
+            Err(error) => return self.record_error(&path, error),
         };
         let started = self.report.bytes;
         let mut walk = TableWalk::new(&table);
@@ -256,7 +256,7 @@ impl Checker<'_, '_> {
                 Ok(block) => walk.add_block(self, number, &block),
                 Err(error) => {
                     walk.is_whole = false;
-                    self.note_error(&path, error);
+                    self.record_error(&path, error);
                 }
             }
             self.report.blocks += 1;
@@ -272,11 +272,11 @@ impl Checker<'_, '_> {
         self.report.entries += walk.entries;
         self.report.tables += 1;
         match table.meta().place {
-            None => self.note_file(&path),
-            Some(place) => self.note_part(place, table.meta().file_bytes),
+            None => self.count_file(&path),
+            Some(place) => self.count_part(place, table.meta().file_bytes),
         }
         if table.meta().value_file_bytes > 0 {
-            self.note_file(&value_path(self.dir, id));
+            self.count_file(&value_path(self.dir, id));
         }
     }
 }
@@ -316,14 +316,14 @@ impl<'a> TableWalk<'a> {
             let wrong = self.check_entry(number, block, &entry)?;
             for what in wrong {
                 let offset = table.block_offset(number);
-                checker.note(table.path(), Some(offset), format!("block {number}: {what}"));
+                checker.record(table.path(), Some(offset), format!("block {number}: {what}"));
             }
             self.add_entry(&entry);
             Ok(())
         });
         if let Err(error) = walked {
             self.is_whole = false;
-            checker.note_error(table.path(), error);
+            checker.record_error(table.path(), error);
         }
     }
 
@@ -410,7 +410,7 @@ impl<'a> TableWalk<'a> {
             ("sequence numbers", seqs == Some((meta.seq_min, meta.seq_max))),
         ];
         for (name, _) in claims.iter().filter(|(_, holds)| !holds) {
-            checker.note(self.table.path(), None, format!("states other {name} than it holds"));
+            checker.record(self.table.path(), None, format!("states other {name} than it holds"));
         }
     }
 }

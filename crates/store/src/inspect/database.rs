@@ -65,7 +65,7 @@ fn add_keyspaces(report: &mut DatabaseReport, fs: &Arc<dyn FileSystem>, state: &
     }
 }
 
-/// Describes the tables of a sub-tree, level by level.
+/// Describes the tables of an LSM tree, level by level.
 fn tree_levels(
     report: &mut DatabaseReport,
     ctx: &Arc<TableContext>,
@@ -86,8 +86,8 @@ fn tree_levels(
             }),
         }
     }
-    if let Some(zero) = levels.first_mut() {
-        zero.tables.sort_by_key(|table| std::cmp::Reverse((table.seqs.1, table.id)));
+    if let Some(l0) = levels.first_mut() {
+        l0.tables.sort_by_key(|table| std::cmp::Reverse((table.seqs.1, table.id)));
     }
     levels
 }

@@ -15,8 +15,8 @@ use crate::{
     error::Result,
     memtable::Memtable,
     table::{
-        IndexKind, KeyHash, Lookup, PAGE_BYTES, Table,
-        block::{BlockView, Target},
+        BlockIndexKind, KeyHash, Lookup, PAGE_BYTES, Table,
+        block::{BlockView, SeekTarget},
     },
     types::{Kind, SeqNo, TreeId},
     version::levels::Levels,
@@ -37,7 +37,7 @@ impl Keyspace {
     }
 }
 
-/// Explains a read of `key` in the sub-tree `tree`, as a reader at `seq` would do it.
+/// Explains a read of `key` in the LSM tree `tree`, as a reader at `seq` would do it.
 fn explain<'a>(
     memtables: impl Iterator<Item = &'a Arc<Memtable>>,
     tree: TreeId,
@@ -96,7 +96,7 @@ fn explain_table(table: &Table, level: usize, key: &[u8], seq: SeqNo) -> Result<
     let (index, hash) = (table.index(), KeyHash::of(key));
     let filter = table.filter_answer(hash);
     let explained = index.explain(key);
-    let segment = (index.kind() == IndexKind::Learned).then(|| SegmentStep {
+    let segment = (index.kind() == BlockIndexKind::Learned).then(|| SegmentStep {
         number: u32::try_from(explained.segment).unwrap_or(u32::MAX),
         of: u32::try_from(index.segment_count()).unwrap_or(u32::MAX),
         skip: explained.skip,
@@ -111,7 +111,7 @@ fn explain_table(table: &Table, level: usize, key: &[u8], seq: SeqNo) -> Result<
         Some(false) => Answer::Absent,
         _ => {
             let lookup = table.lookup_in(&block, key, hash, seq)?;
-            answer(table, table.settle(lookup, key, hash, seq)?)?
+            answer(table, table.resolve(lookup, key, hash, seq)?)?
         }
     };
     let removed = table.ranges().map_or(0, |ranges| ranges.newest(key, seq));
@@ -168,7 +168,7 @@ fn find_block(table: &Table, key: &[u8]) -> Result<Option<u32>> {
     let block = table.read_block(number, true)?;
     let malformed = |damaged| table.damaged_block(number, damaged);
     let view = BlockView::parse(block.bytes()).map_err(malformed)?;
-    let position = view.lower_bound(Target { key, seq: SeqNo::MAX }).map_err(malformed)?;
+    let position = view.lower_bound(SeekTarget { key, seq: SeqNo::MAX }).map_err(malformed)?;
     if position == view.count() {
         return Ok(None);
     }

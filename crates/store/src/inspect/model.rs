@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    table::{IndexKind, Table},
+    table::{BlockIndexKind, Table},
 };
 
 /// The number of blocks between two reports of progress.
@@ -43,7 +43,7 @@ pub(super) fn report(
             );
         }
     }
-    let is_learned = table.index().kind() == IndexKind::Learned;
+    let is_learned = table.index().kind() == BlockIndexKind::Learned;
     let segments = table.index().segments().filter(|_| is_learned).map(|segment| SegmentReport {
         separator: segment.separator,
         skip: segment.skip,

@@ -78,7 +78,7 @@ pub struct TableReport {
     pub entries: u64,
     /// The number of entries that say that a key was removed.
     pub tombstones: u64,
-    /// The number of stretches of keys under range tombstones.
+    /// The number of fragments: ranges of keys that the same range tombstones cover.
     pub range_tombstones: u64,
     /// The number of different keys.
     pub keys: u64,

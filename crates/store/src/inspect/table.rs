@@ -10,8 +10,8 @@ use crate::{
     io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles},
     slice::BlockRef,
     table::{
-        BlockCache, IndexKind, Table, TableContext, TableCounters, TableMeta, block::BlockView,
-        parse_table_name,
+        BlockCache, BlockIndexKind, Table, TableContext, TableCounters, TableMeta,
+        block::BlockView, parse_table_name,
     },
     types::{FileId, Kind, SeqNo},
     version::manifest::Manifest,
@@ -65,8 +65,8 @@ fn shared_meta(fs: &Arc<dyn FileSystem>, dir: &Path, id: FileId) -> Option<Table
 pub(super) fn describe(table: &Table) -> TableReport {
     let (meta, written, index) = (table.meta(), table.written(), table.index());
     let segments = match index.kind() {
-        IndexKind::Learned => u32::try_from(index.segment_count()).unwrap_or(u32::MAX),
-        IndexKind::BinarySearch => 0,
+        BlockIndexKind::Learned => u32::try_from(index.segment_count()).unwrap_or(u32::MAX),
+        BlockIndexKind::BinarySearch => 0,
     };
     let coding = index.coding().unwrap_or_default();
     TableReport {
@@ -97,10 +97,10 @@ pub(super) fn describe(table: &Table) -> TableReport {
 }
 
 /// A kind of index in words.
-pub(super) fn index_name(kind: IndexKind) -> &'static str {
+pub(super) fn index_name(kind: BlockIndexKind) -> &'static str {
     match kind {
-        IndexKind::Learned => "learned",
-        IndexKind::BinarySearch => "binary search",
+        BlockIndexKind::Learned => "learned",
+        BlockIndexKind::BinarySearch => "binary search",
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use super::*;
-use crate::{Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions};
+use crate::{BlockIndexKind, Database, Keyspace, KeyspaceOptions, PersistMode, TableOptions};
 
 /// The number of entries that are in the log and in no table.
 const LOGGED: usize = 200;
@@ -12,7 +12,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn no_progress(_: u64, _: u64) {}
 
-fn options(index: IndexKind) -> KeyspaceOptions {
+fn options(index: BlockIndexKind) -> KeyspaceOptions {
     KeyspaceOptions {
         table: TableOptions {
             index: Some(index),
@@ -32,8 +32,8 @@ fn open(dir: &Path) -> Database {
 fn build(dir: &Path) -> Model {
     let mut model = Model::new();
     let db = open(dir);
-    let a = db.keyspace("a", options(IndexKind::Learned)).unwrap();
-    let b = db.keyspace("b", options(IndexKind::BinarySearch)).unwrap();
+    let a = db.keyspace("a", options(BlockIndexKind::Learned)).unwrap();
+    let b = db.keyspace("b", options(BlockIndexKind::BinarySearch)).unwrap();
     let put = |model: &mut Model, key: String, value: Vec<u8>| {
         a.insert(&key, &value).unwrap();
         b.insert(&key, "b").unwrap();
@@ -58,7 +58,7 @@ fn build(dir: &Path) -> Model {
 /// Adds entries that stay in the log: the process ends without closing the database.
 fn leave_in_log(dir: &Path, model: &mut Model) {
     let db = open(dir);
-    let a = db.keyspace("a", options(IndexKind::Learned)).unwrap();
+    let a = db.keyspace("a", options(BlockIndexKind::Learned)).unwrap();
     for n in 0..LOGGED {
         let (key, value) = (format!("log/{n:04}"), b"in the log".to_vec());
         a.insert(&key, &value).unwrap();
@@ -192,7 +192,7 @@ fn a_read_is_explained() {
     let model = build(&dir);
     let db = open(&dir);
     for (name, index) in [("a", "learned"), ("b", "binary search")] {
-        let keyspace = db.keyspace(name, options(IndexKind::Learned)).unwrap();
+        let keyspace = db.keyspace(name, options(BlockIndexKind::Learned)).unwrap();
         for key in model.keys().step_by(97) {
             let explanation = keyspace.explain(key).unwrap();
             let found = keyspace.get(key).unwrap().unwrap();
@@ -207,7 +207,7 @@ fn a_read_is_explained() {
             assert_eq!(step.segment.is_some(), index == "learned");
         }
     }
-    let a = db.keyspace("a", options(IndexKind::Learned)).unwrap();
+    let a = db.keyspace("a", options(BlockIndexKind::Learned)).unwrap();
     let absent = a.explain("user/00000001").unwrap();
     assert_eq!(absent.answer, Answer::Absent);
     assert!(absent.tables.iter().all(|step| step.actual_block.is_none()));
@@ -223,7 +223,7 @@ fn a_read_is_explained() {
 /// returns.
 fn reopened(dir: &Path) -> crate::Result<Model> {
     let db = Database::builder(dir).background_threads(0).create_if_missing(false).open()?;
-    contents(&db.keyspace("a", options(IndexKind::Learned))?)
+    contents(&db.keyspace("a", options(BlockIndexKind::Learned))?)
 }
 
 #[test]

@@ -12,14 +12,14 @@ use rhumb_sync::primitive::Arc;
 use super::{
     partitions::PartitionWalk,
     source::{Skip, Source, Start},
-    trail::{Trail, Trees},
+    trail::{MergedTrees, Trail},
 };
 use crate::{
     error::Result,
     iter::ranges::RangeView,
     plan::{Progress, drivers::read_many},
     slice::BlockRef,
-    table::{Extent, Step, TableCursor},
+    table::{DataSize, Step, TableCursor},
     types::{SeqNo, compare_entries, compare_keys},
 };
 
@@ -27,20 +27,20 @@ use crate::{
 /// seeks past it. A seek costs about as much as this many steps.
 const STEPS_MAX: u32 = 8;
 
-/// The sources of one or more sub-trees, and the range tombstones over the entries of each.
+/// The sources of one or more LSM trees, and the range tombstones over the entries of each.
 #[derive(Default)]
 pub(crate) struct SourceSet {
     pub(crate) sources: Vec<Source>,
-    /// The sub-trees of the sources.
-    pub(super) trees: Trees,
-    /// The range tombstones of each sub-tree that has some.
+    /// The LSM trees of the sources.
+    pub(super) trees: MergedTrees,
+    /// The range tombstones of each LSM tree that has some.
     views: Vec<RangeView>,
     /// For each source, the view that covers its entries. Empty while there are no views at all.
     over: Vec<Over>,
 }
 
 /// The range tombstones that cover the entries of a source, and the depth of the source among the
-/// structures of its sub-tree.
+/// structures of its LSM tree.
 #[derive(Clone, Copy)]
 struct Over {
     /// An index into the views; beyond the last if no tombstones cover the source.
@@ -67,7 +67,7 @@ impl SourceSet {
         depth: impl FnOnce(&RangeView) -> u32,
     ) {
         if let Some(ranges) = ranges {
-            // Sub-trees before the first with range tombstones have none.
+            // LSM trees before the first with range tombstones have none.
             self.over.resize(self.sources.len(), Over::NONE);
             self.over.push(Over { view: self.views.len(), depth: depth(ranges) });
         }
@@ -93,7 +93,7 @@ pub(crate) enum Inputs {
 /// `order` names the sources that stand on an entry, sorted by that entry. There are few sources,
 /// and the next entry mostly comes from the same one as the last, so keeping the list sorted by
 /// insertion costs one comparison per entry, less than a heap.
-pub(crate) struct Merge {
+pub(crate) struct MergedSources {
     sources: Vec<Source>,
     /// As in [`SourceSet`].
     views: Vec<RangeView>,
@@ -128,9 +128,10 @@ enum Phase {
     Standing,
 }
 
-impl Merge {
-    /// A walk over `inputs` from `start`. It stands nowhere before [`Merge::begin`]. Entries beyond
-    /// `end` may be left out. The range tombstones are those that a reader at `seq` sees.
+impl MergedSources {
+    /// A walk over `inputs` from `start`. It stands nowhere before [`MergedSources::begin`].
+    /// Entries beyond `end` may be left out. The range tombstones are those that a reader at `seq`
+    /// sees.
     pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>, seq: SeqNo) -> Self {
         let forward = start.is_forward();
         let (set, partitions) = match inputs {
@@ -165,7 +166,7 @@ impl Merge {
 
     /// Counts one of the expected keys as given.
     #[inline]
-    pub(crate) fn note_given(&mut self) {
+    pub(crate) fn count_given(&mut self) {
         self.expected = self.expected.saturating_sub(1);
     }
 
@@ -173,14 +174,14 @@ impl Merge {
     /// source waits for a block or not. Only a walk that waits for a block does this; if everything
     /// is in memory, it is never called.
     #[cold]
-    fn foresee(&mut self, waiting: &[(usize, u32)]) -> Result<()> {
-        let keys = Extent::keys_of(self.sources.iter().map(Source::extent));
+    fn hint_pages(&mut self, waiting: &[(usize, u32)]) -> Result<()> {
+        let keys = DataSize::keys_of(self.sources.iter().map(Source::extent));
         for (at, source) in self.sources.iter_mut().enumerate() {
             let extent = source.extent();
             let pages = |demand| extent.pages_of(self.expected, keys, demand);
             let block = waiting.iter().find(|(waits, _)| *waits == at).map(|(_, block)| *block);
             if let Some(cursor) = source.table_cursor() {
-                cursor.foresee(block, pages, !self.forward)?;
+                cursor.hint_pages(block, pages, !self.forward)?;
             }
         }
         Ok(())
@@ -200,7 +201,7 @@ impl Merge {
         if let Some(start) = self.trail.begin(&self.start) {
             self.start = start;
         }
-        self.meet_start();
+        self.find_ranges_at_start();
         for (at, source) in self.sources.iter_mut().enumerate() {
             source.expect(self.expected);
             let Over { view, depth } = self.over.get(at).copied().unwrap_or(Over::NONE);
@@ -221,7 +222,7 @@ impl Merge {
 
     /// Looks for range tombstones over the key where the walk starts, so that nothing under them is
     /// read. A backward walk starts before the key, which no tombstone may cover.
-    fn meet_start(&mut self) {
+    fn find_ranges_at_start(&mut self) {
         let Start::At(key, _) = &self.start else { return };
         for view in &mut self.views {
             view.hides(key, 0, self.seq, true);
@@ -251,8 +252,8 @@ impl Merge {
         view.is_some_and(|view| view.hides(key, entry, self.seq, self.forward))
     }
 
-    /// Like [`Merge::advance`] from an entry under a range tombstone: goes past all that the
-    /// tombstone covers, or to where the source may have something newer.
+    /// Like [`MergedSources::advance`] from an entry under a range tombstone: goes past all that
+    /// the tombstone covers, or to where the source may have something newer.
     pub(crate) fn skip(&mut self) -> Result<Progress<()>> {
         self.passed += 1;
         if self.passed <= STEPS_MAX || matches!(self.phase, Phase::Moving(_)) {
@@ -270,7 +271,7 @@ impl Merge {
         }
         match skip {
             Skip::Nothing => self.advance(),
-            Skip::All(Step::Ready) | Skip::Part(Step::Ready) => self.settle_top(),
+            Skip::All(Step::Done(())) | Skip::Part(Step::Done(())) => self.reorder_top(),
             Skip::All(Step::Need(block)) | Skip::Part(Step::Need(block)) => {
                 self.phase = Phase::Moving(block);
                 Ok(self.need(top, block))
@@ -278,16 +279,16 @@ impl Merge {
         }
     }
 
-    /// Like [`Merge::advance`] from one of many versions of a key: the source under the walk goes
-    /// past those that a reader at `seq` does not see, or without `seq` past all of them. See
-    /// [`Source::pass_versions`].
+    /// Like [`MergedSources::advance`] from one of many versions of a key: the source under the
+    /// walk goes past those that a reader at `seq` does not see, or without `seq` past all of them.
+    /// See [`Source::pass_versions`].
     pub(crate) fn pass_versions(&mut self, seq: Option<SeqNo>) -> Result<Progress<()>> {
         let Some(&top) = self.order.first() else { return self.advance() };
         if matches!(self.phase, Phase::Moving(_)) {
             return self.advance();
         }
         match self.sources[top].pass_versions(seq, self.forward)? {
-            Step::Ready => self.settle_top(),
+            Step::Done(()) => self.reorder_top(),
             Step::Need(block) => {
                 self.phase = Phase::Moving(block);
                 Ok(self.need(top, block))
@@ -297,13 +298,13 @@ impl Merge {
 
     /// Counts an entry that the walk steps over.
     #[inline]
-    pub(super) fn note_passed(&mut self) {
+    pub(super) fn count_entry(&mut self) {
         self.trail.count(1);
     }
 
     /// Takes an entry back out of the count, because it is given after all.
     #[inline]
-    pub(super) fn note_not_passed(&mut self) {
+    pub(super) fn uncount_entry(&mut self) {
         self.trail.uncount();
     }
 
@@ -315,44 +316,44 @@ impl Merge {
         self.trail.passed() + self.sources.iter().map(Source::passed).sum::<u64>()
     }
 
-    /// Notes that the walk stepped over a dead key. Returns true if the walk must go on with
-    /// [`Merge::pass_dead`].
-    pub(super) fn note_dead(&mut self, key: &[u8]) -> bool {
-        self.trail.note_dead(key, self.order.first().copied())
+    /// Records that the walk stepped over a dead key. Returns true if the walk must go on with
+    /// [`MergedSources::pass_dead`].
+    pub(super) fn record_dead_key(&mut self, key: &[u8]) -> bool {
+        self.trail.record_dead_key(key, self.order.first().copied())
     }
 
-    /// Notes that the walk stands on the entry under it, or on this key. If that is beyond the
+    /// Records that the walk stands on the entry under it, or on this key. If that is beyond the
     /// walk's end, nothing is known of the keys before it: sources that began beyond the end took
     /// no part.
     #[inline]
-    pub(super) fn note_living(&mut self, key: Option<&[u8]>) {
+    pub(super) fn record_living_key(&mut self, key: Option<&[u8]>) {
         let top = || self.order.first().map(|&top| self.sources[top].key());
         let Some(key) = key.or_else(top) else { return };
         if self.trail.is_in() && self.is_beyond(key) {
             return self.trail.end();
         }
-        self.trail.note_living(key);
+        self.trail.record_living_key(key);
     }
 
-    /// Notes that the walk has ended.
-    pub(super) fn note_end(&mut self) {
+    /// Records that the walk has ended.
+    pub(super) fn record_end(&mut self) {
         self.trail.end();
     }
 
-    /// Like [`Merge::advance`] from a dead key in a stretch in which no key is known to live: all
-    /// sources of its sub-tree go past the stretch.
+    /// Like [`MergedSources::advance`] from a dead key in a dead range in which no key is known to
+    /// live: all sources of its LSM tree go past the dead range.
     pub(super) fn pass_dead(&mut self) -> Result<Progress<()>> {
-        let Some((stretch, start, first, end)) = self.trail.take_pass() else {
+        let Some((dead, start, first, end)) = self.trail.take_pass() else {
             return self.advance();
         };
         let end = end.min(self.sources.len());
-        // The walk stands nowhere until all sources have passed the stretch.
+        // The walk stands nowhere until all sources have passed the dead range.
         self.order.clear();
         let mut waiting = Vec::new();
         for (at, source) in self.sources.iter_mut().enumerate().take(end).skip(first) {
             let is_inside = match self.forward {
-                true => *source.key() < *stretch.to,
-                false => *source.key() >= *stretch.from,
+                true => *source.key() < *dead.to,
+                false => *source.key() >= *dead.from,
             };
             if !source.is_valid() || !is_inside {
                 continue;
@@ -406,7 +407,7 @@ impl Merge {
             return Ok(self.need(top, block));
         }
         match self.sources[top].advance(self.forward)? {
-            Step::Ready => self.settle_top(),
+            Step::Done(()) => self.reorder_top(),
             Step::Need(block) => {
                 self.phase = Phase::Moving(block);
                 Ok(self.need(top, block))
@@ -421,7 +422,7 @@ impl Merge {
             Phase::Starting(waiting) => {
                 let Some((at, wanted)) = waiting.last_mut() else { return Ok(Progress::Done(())) };
                 match self.sources[*at].resume(block, forward)? {
-                    Step::Ready => drop(waiting.pop()),
+                    Step::Done(()) => drop(waiting.pop()),
                     Step::Need(block) => *wanted = block,
                 }
                 self.go_on_starting()
@@ -429,9 +430,9 @@ impl Merge {
             Phase::Moving(wanted) => {
                 let top = self.order[0];
                 match self.sources[top].resume(block, forward)? {
-                    Step::Ready => {
+                    Step::Done(()) => {
                         self.phase = Phase::Standing;
-                        self.settle_top()
+                        self.reorder_top()
                     }
                     Step::Need(block) => {
                         *wanted = block;
@@ -466,7 +467,7 @@ impl Merge {
     pub(crate) fn fetch(&mut self) -> Result<Option<BlockRef>> {
         let waiting = self.waiting();
         if self.expected > 0 {
-            self.foresee(&waiting)?;
+            self.hint_pages(&waiting)?;
         }
         if self.expected > 0 || waiting.len() > 1 {
             self.read_together(&waiting)?;
@@ -507,7 +508,7 @@ impl Merge {
     pub(crate) fn poll_fetch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<BlockRef>>> {
         let waiting = self.waiting();
         if self.expected > 0 {
-            self.foresee(&waiting)?;
+            self.hint_pages(&waiting)?;
         }
         for (at, block) in &waiting {
             let cursor = self.sources[*at].table_cursor();
@@ -560,7 +561,7 @@ impl Merge {
 
     /// Moves the source that was advanced to its position in the order.
     #[inline]
-    fn settle_top(&mut self) -> Result<Progress<()>> {
+    fn reorder_top(&mut self) -> Result<Progress<()>> {
         if !self.sources[self.order[0]].is_valid() {
             return self.leave_top();
         }
@@ -585,7 +586,7 @@ impl Merge {
     }
 }
 
-impl Drop for Merge {
+impl Drop for MergedSources {
     fn drop(&mut self) {
         self.count_passed();
     }

@@ -116,7 +116,7 @@ impl Ends {
     /// Returns true if the walk from the front stands, and on a key of the range that the walk from
     /// the back has not reached.
     #[inline]
-    fn note_front(&mut self, stands: bool) -> bool {
+    fn record_front(&mut self, stands: bool) -> bool {
         let Some(front) = self.front.as_ref().filter(|_| stands) else { return false };
         let key = front.key();
         let inside = match &self.to {
@@ -135,7 +135,7 @@ impl Ends {
 
     /// Returns true if the walk from the back stands, and on a key of the range that the walk from
     /// the front has not reached.
-    fn note_back(&mut self, stands: bool) -> bool {
+    fn record_back(&mut self, stands: bool) -> bool {
         let Some(back) = self.back.as_ref().filter(|_| stands) else { return false };
         let key = back.key();
         let inside = match &self.from {
@@ -154,7 +154,7 @@ impl Ends {
 
     /// Takes what the walk from the front stands on, if the other walk has not been there.
     fn take_front(&mut self, stands: bool) -> Option<(Slice, Found)> {
-        if !self.note_front(stands) {
+        if !self.record_front(stands) {
             return None;
         }
         self.front.as_mut().map(|front| (Slice::copy_from(front.key()), front.value()))
@@ -162,7 +162,7 @@ impl Ends {
 
     /// Takes what the walk from the back stands on, if the other walk has not been there.
     fn take_back(&mut self, stands: bool) -> Option<(Slice, Found)> {
-        if !self.note_back(stands) {
+        if !self.record_back(stands) {
             return None;
         }
         self.back.as_mut().map(|back| (Slice::copy_from(back.key()), back.value()))
@@ -170,7 +170,7 @@ impl Ends {
 
     /// Ends both walks after the last item or an error.
     #[inline]
-    fn note<T>(&mut self, item: Result<Option<T>>) -> Option<Result<T>> {
+    fn record<T>(&mut self, item: Result<Option<T>>) -> Option<Result<T>> {
         let item = item.transpose();
         if !matches!(item, Some(Ok(_))) {
             self.ended = true;
@@ -205,7 +205,7 @@ impl Iter {
     #[inline]
     fn step_front<T>(&mut self, read: impl FnOnce(&mut Walk) -> Result<T>) -> Result<Option<T>> {
         let stands = self.0.front(Access::Cached).drive()?;
-        if !self.0.note_front(stands) {
+        if !self.0.record_front(stands) {
             return Ok(None);
         }
         self.0.front.as_mut().map(read).transpose()
@@ -213,7 +213,7 @@ impl Iter {
 
     fn step_back<T>(&mut self, read: impl FnOnce(&mut Walk) -> Result<T>) -> Result<Option<T>> {
         let stands = self.0.back(Access::Cached).drive()?;
-        if !self.0.note_back(stands) {
+        if !self.0.record_back(stands) {
             return Ok(None);
         }
         self.0.back.as_mut().map(read).transpose()
@@ -228,7 +228,7 @@ impl Iter {
         }
         let read = |walk: &mut Walk| look_at(walk, look);
         let item = self.0.failure.take().map_or_else(|| self.step_front(read), Err);
-        self.0.note(item)
+        self.0.record(item)
     }
 
     /// Like [`DoubleEndedIterator::next_back`], for a caller that only looks at the pair.
@@ -238,7 +238,7 @@ impl Iter {
         }
         let read = |walk: &mut Walk| look_at(walk, look);
         let item = self.0.failure.take().map_or_else(|| self.step_back(read), Err);
-        self.0.note(item)
+        self.0.record(item)
     }
 }
 
@@ -268,7 +268,7 @@ impl Iterator for Iter {
             return None;
         }
         let item = self.0.failure.take().map_or_else(|| self.step_front(pair), Err);
-        self.0.note(item)
+        self.0.record(item)
     }
 }
 
@@ -278,7 +278,7 @@ impl DoubleEndedIterator for Iter {
             return None;
         }
         let item = self.0.failure.take().map_or_else(|| self.step_back(pair), Err);
-        self.0.note(item)
+        self.0.record(item)
     }
 }
 

@@ -15,12 +15,12 @@ use crate::{
     iter::ranges::RangeView,
     memtable::{MemCursor, MemView},
     table::{Access, TableCursor},
-    tree::{PartitionMap, Place},
+    tree::{PartitionMap, PartitionPosition},
     types::{SeqNo, TreeId},
     version::levels::Levels,
 };
 
-/// Adds the sources of one sub-tree for a reader at `seq`, newest first, and the range tombstones
+/// Adds the sources of one LSM tree for a reader at `seq`, newest first, and the range tombstones
 /// that cover them.
 pub(crate) fn add_sources(
     view: &MemView,
@@ -37,9 +37,9 @@ pub(crate) fn add_sources(
         let cursor = MemCursor::newest(Arc::clone(memtable), tree, seq);
         set.add(Source::Mem(cursor), ranges.as_ref(), |_| RangeView::memtable_depth(at));
     }
-    for (at, table) in levels.zero.iter().enumerate().filter(|(_, one)| one.meta().entries > 0) {
+    for (at, table) in levels.l0.iter().enumerate().filter(|(_, one)| one.meta().entries > 0) {
         let cursor = TableCursor::new(Arc::clone(table), access);
-        set.add(Source::Table(cursor), ranges.as_ref(), |ranges| ranges.zero_depth(at));
+        set.add(Source::Table(cursor), ranges.as_ref(), |ranges| ranges.l0_depth(at));
     }
     for level in (1..levels.depth()).filter(|level| !levels.tables(*level).is_empty()) {
         let cursor = LevelCursor::new(Arc::clone(levels), level, access);
@@ -68,16 +68,16 @@ impl PartitionScan {
             && self.last.as_deref().is_none_or(|last| name <= last)
     }
 
-    /// The place where a walk begins.
-    fn begin(&self, forward: bool) -> Option<Place> {
+    /// The position where a walk begins.
+    fn begin(&self, forward: bool) -> Option<PartitionPosition> {
         if forward {
             return Some(self.map.at_or_after(self.first.as_deref().unwrap_or_default()));
         }
         let Some(last) = &self.last else { return self.map.last() };
-        let place = self.map.at_or_after(last);
-        match self.map.at(place) {
-            Some(tree) if *tree.name == **last => Some(place),
-            _ => self.map.before(place),
+        let position = self.map.at_or_after(last);
+        match self.map.at(position) {
+            Some(tree) if *tree.name == **last => Some(position),
+            _ => self.map.before(position),
         }
     }
 
@@ -96,48 +96,48 @@ impl PartitionScan {
 pub(crate) struct PartitionWalk {
     scan: Arc<PartitionScan>,
     access: Access,
-    place: WalkPlace,
+    position: WalkPosition,
 }
 
 /// The position of a walk through partitions.
-enum WalkPlace {
+enum WalkPosition {
     Before,
-    At(Place),
+    At(PartitionPosition),
     End,
 }
 
 impl PartitionWalk {
     /// A walk through all partitions of `scan`.
     pub(crate) fn new(scan: Arc<PartitionScan>, access: Access) -> Self {
-        Self { scan, access, place: WalkPlace::Before }
+        Self { scan, access, position: WalkPosition::Before }
     }
 
     /// The sources of the next partition that has any; `None` at the end of the range.
     pub(crate) fn next_sources(&mut self, forward: bool) -> Option<SourceSet> {
         let scan = &self.scan;
-        let mut next = match self.place {
-            WalkPlace::Before => scan.begin(forward),
-            WalkPlace::At(place) => Some(place),
-            WalkPlace::End => None,
+        let mut next = match self.position {
+            WalkPosition::Before => scan.begin(forward),
+            WalkPosition::At(position) => Some(position),
+            WalkPosition::End => None,
         };
         let mut sources = SourceSet::default();
         while sources.sources.is_empty() {
-            // Nothing is kept of partitions without sources: a walk knows only of sub-trees that it
+            // Nothing is kept of partitions without sources: a walk knows only of LSM trees that it
             // steps through.
             sources = SourceSet::default();
-            let inside = next.and_then(|place| {
-                let tree = scan.map.at(place).filter(|tree| scan.is_inside(&tree.name))?;
-                Some((place, tree))
+            let inside = next.and_then(|position| {
+                let tree = scan.map.at(position).filter(|tree| scan.is_inside(&tree.name))?;
+                Some((position, tree))
             });
-            let Some((place, tree)) = inside else {
-                self.place = WalkPlace::End;
+            let Some((position, tree)) = inside else {
+                self.position = WalkPosition::End;
                 return None;
             };
             let levels = tree.levels.get();
             add_sources(&scan.view, tree.id, &levels, scan.seq, self.access, &mut sources);
-            next = if forward { Some(scan.map.after(place)) } else { scan.map.before(place) };
+            next = if forward { Some(scan.map.after(position)) } else { scan.map.before(position) };
         }
-        self.place = next.map_or(WalkPlace::End, WalkPlace::At);
+        self.position = next.map_or(WalkPosition::End, WalkPosition::At);
         Some(sources)
     }
 }

@@ -1,4 +1,4 @@
-//! The range tombstones that a walk through one sub-tree meets, over all its structures.
+//! The range tombstones that a walk through one LSM tree meets, over all its structures.
 //!
 //! The walk goes in one direction and asks for each key. Most keys are in the same span as the key
 //! before, which costs one comparison.
@@ -7,15 +7,15 @@ use rhumb_sync::primitive::Arc;
 
 use crate::{
     memtable::{MemView, Memtable},
-    ranges::Span,
+    ranges::RangeSpan,
     types::{SeqNo, TreeId},
     version::levels::Levels,
 };
 
-/// The range tombstones of the memtables and the levels of one sub-tree, for one reader.
+/// The range tombstones of the memtables and the levels of one LSM tree, for one reader.
 pub(crate) struct RangeView {
     tree: TreeId,
-    /// The memtables that have tombstones of the sub-tree, newest first, each with its depth.
+    /// The memtables that have tombstones of the LSM tree, newest first, each with its depth.
     memtables: Vec<(u32, Arc<Memtable>)>,
     levels: Arc<Levels>,
     /// The depth of the first table of level 0.
@@ -26,9 +26,9 @@ pub(crate) struct RangeView {
     most: SeqNo,
     /// Keys around one that was asked for. Either no tombstone covers any of them, or the newest
     /// one over each has at least the span's sequence number.
-    run: Option<Span>,
+    run: Option<RangeSpan>,
     /// Keys around one that was asked for, over all of which the same tombstone is the newest.
-    exact: Option<Span>,
+    exact: Option<RangeSpan>,
     /// True if the last answer came from `exact`.
     is_exact: bool,
 }
@@ -62,13 +62,13 @@ impl RangeView {
     }
 
     /// The depth of table `at` of level 0, counted from the newest.
-    pub(crate) fn zero_depth(&self, at: usize) -> u32 {
+    pub(crate) fn l0_depth(&self, at: usize) -> u32 {
         self.level_depth + at as u32
     }
 
     /// The depth of `level`, which is not 0.
     pub(crate) fn level_depth(&self, level: usize) -> u32 {
-        self.zero_depth(self.levels.zero.len() + level - 1)
+        self.l0_depth(self.levels.l0.len() + level - 1)
     }
 
     /// Returns true if a tombstone that a reader at `seq` sees covers the entry of `key` with the
@@ -97,45 +97,45 @@ impl RangeView {
 
     /// The keys around the last one that was hidden. Tombstones with the span's sequence number or
     /// greater ones cover all of them.
-    pub(crate) fn span(&self) -> Option<&Span> {
+    pub(crate) fn span(&self) -> Option<&RangeSpan> {
         if self.is_exact { self.exact.as_ref() } else { self.run.as_ref() }
     }
 
     #[cold]
-    fn look_for_run(&self, key: &[u8], seq: SeqNo) -> Span {
-        let mut span = Span::default();
+    fn look_for_run(&self, key: &[u8], seq: SeqNo) -> RangeSpan {
+        let mut span = RangeSpan::default();
         for (depth, memtable) in &self.memtables {
-            if memtable.meet_range_run(self.tree, key, seq, &mut span) {
-                return Span { depth: *depth, deeper_to: self.newest, ..span };
+            if memtable.narrow_to_run(self.tree, key, seq, &mut span) {
+                return RangeSpan { depth: *depth, deeper_to: self.newest, ..span };
             }
         }
-        let at = self.levels.meet_range_run(key, seq, &mut span);
+        let at = self.levels.narrow_to_run(key, seq, &mut span);
         self.in_levels(at, span)
     }
 
     #[cold]
-    fn look(&self, key: &[u8], seq: SeqNo) -> Span {
-        let mut span = Span::default();
+    fn look(&self, key: &[u8], seq: SeqNo) -> RangeSpan {
+        let mut span = RangeSpan::default();
         for (depth, memtable) in &self.memtables {
-            if memtable.meet_ranges(self.tree, key, seq, &mut span) {
-                return Span { depth: *depth, deeper_to: self.newest, ..span };
+            if memtable.narrow_to_fragment(self.tree, key, seq, &mut span) {
+                return RangeSpan { depth: *depth, deeper_to: self.newest, ..span };
             }
         }
-        let at = self.levels.meet_ranges(key, seq, &mut span);
+        let at = self.levels.narrow_to_fragment(key, seq, &mut span);
         self.in_levels(at, span)
     }
 
     /// A span whose tombstone is in the levels, at position `at` among their structures.
-    fn in_levels(&self, at: Option<usize>, span: Span) -> Span {
-        let depth = at.map_or(0, |at| self.zero_depth(at));
+    fn in_levels(&self, at: Option<usize>, span: RangeSpan) -> RangeSpan {
+        let depth = at.map_or(0, |at| self.l0_depth(at));
         // The levels are those of one moment, so all entries in deeper ones are older.
-        Span { depth, deeper_to: SeqNo::MAX, ..span }
+        RangeSpan { depth, deeper_to: SeqNo::MAX, ..span }
     }
 }
 
 /// Returns true if a key is in a span that an earlier key was in, in the direction of the walk.
 #[inline]
-fn holds(span: Option<&Span>, key: &[u8], forward: bool) -> bool {
+fn holds(span: Option<&RangeSpan>, key: &[u8], forward: bool) -> bool {
     span.is_some_and(|span| {
         if forward {
             span.to.as_ref().is_none_or(|to| *key < **to)

@@ -10,9 +10,9 @@ use crate::{
     keys::successor,
     memtable::{EntryRef, MemCursor},
     plan::BlockRequest,
-    ranges::Span,
+    ranges::RangeSpan,
     slice::{BlockRef, Slice},
-    table::{Access, Extent, Step, Table, TableCursor},
+    table::{Access, DataSize, Step, Table, TableCursor},
     types::{Kind, SeqNo},
     version::levels::Levels,
 };
@@ -64,10 +64,10 @@ impl Source {
     }
 
     /// The size of the source's tables.
-    pub(crate) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> DataSize {
         match self {
-            Self::Mem(_) => Extent::default(),
-            Self::Table(cursor) => Extent::of(cursor.table()),
+            Self::Mem(_) => DataSize::default(),
+            Self::Table(cursor) => DataSize::of(cursor.table()),
             Self::Level(cursor) => cursor.levels.sorted[cursor.level - 1].extent(),
         }
     }
@@ -82,7 +82,7 @@ impl Source {
                     Start::Last => cursor.seek_to_last(),
                     Start::Before(key, seq) => cursor.seek_before(key, *seq),
                 }
-                Ok(Step::Ready)
+                Ok(Step::Done(()))
             }
             Self::Table(cursor) => start_table(cursor, start),
             Self::Level(cursor) => cursor.start(start),
@@ -92,7 +92,12 @@ impl Source {
     /// Goes to the first entry of the walk if a range tombstone covers the keys of `span`, in which
     /// the walk starts: goes past them, unless the source may hold something newer. The source lies
     /// at `depth`.
-    pub(crate) fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
+    pub(crate) fn start_past(
+        &mut self,
+        start: &Start,
+        span: &RangeSpan,
+        depth: u32,
+    ) -> Result<Skip> {
         match self {
             Self::Level(cursor) => cursor.start_past(start, span, depth),
             _ => self.skip(span, depth, start.is_forward()),
@@ -102,7 +107,7 @@ impl Source {
     /// Goes past the keys of `span`, which a range tombstone covers, in the direction of the walk,
     /// as far as the source is known to hold nothing newer than the tombstone. The source lies at
     /// `depth`; if it is deeper than the tombstone, everything in it is older.
-    pub(crate) fn skip(&mut self, span: &Span, depth: u32, forward: bool) -> Result<Skip> {
+    pub(crate) fn skip(&mut self, span: &RangeSpan, depth: u32, forward: bool) -> Result<Skip> {
         match self {
             Self::Mem(cursor) => Ok(skip_in_memtable(cursor, span, depth, forward)),
             Self::Table(cursor) => {
@@ -111,7 +116,7 @@ impl Source {
                 }
                 let Some(start) = past(span, forward) else {
                     cursor.end();
-                    return Ok(Skip::All(Step::Ready));
+                    return Ok(Skip::All(Step::Done(())));
                 };
                 start_table(cursor, &start).map(Skip::All)
             }
@@ -125,7 +130,7 @@ impl Source {
         match self {
             Self::Mem(cursor) => {
                 cursor.advance();
-                Ok(Step::Ready)
+                Ok(Step::Done(()))
             }
             Self::Table(cursor) => {
                 if forward {
@@ -144,7 +149,7 @@ impl Source {
             // A memtable cursor shows one version of each key.
             Self::Mem(cursor) => {
                 cursor.advance();
-                Ok(Step::Ready)
+                Ok(Step::Done(()))
             }
             Self::Table(cursor) => cursor.pass_versions(seq, forward),
             Self::Level(cursor) => cursor.pass_versions(seq, forward),
@@ -162,7 +167,7 @@ impl Source {
     /// Takes the block that was asked for and goes on.
     pub(crate) fn resume(&mut self, block: BlockRef, forward: bool) -> Result<Step> {
         match self {
-            Self::Mem(_) => Ok(Step::Ready),
+            Self::Mem(_) => Ok(Step::Done(())),
             Self::Table(cursor) => cursor.resume(block),
             Self::Level(cursor) => cursor.resume(block, forward),
         }
@@ -260,7 +265,7 @@ impl Source {
 }
 
 /// The start of a walk that goes on after a span; `None` if nothing comes after it.
-fn past(span: &Span, forward: bool) -> Option<Start> {
+fn past(span: &RangeSpan, forward: bool) -> Option<Start> {
     if forward {
         return span.to.as_ref().map(|to| Start::At((**to).into(), SeqNo::MAX));
     }
@@ -270,13 +275,13 @@ fn past(span: &Span, forward: bool) -> Option<Start> {
 /// Returns true if no entry that a table at `depth` has of the keys of `span` is newer than their
 /// range tombstone. No entry has the sequence number of a tombstone, so if that is the greatest
 /// number in the table, it belongs to the tombstone itself.
-fn is_older(table: &Table, span: &Span, depth: u32) -> bool {
+fn is_older(table: &Table, span: &RangeSpan, depth: u32) -> bool {
     let most = if depth > span.depth { span.deeper_to.max(span.seq) } else { span.seq };
     table.meta().seq_max <= most
 }
 
 /// [`Source::skip`] in a memtable.
-fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bool) -> Skip {
+fn skip_in_memtable(cursor: &mut MemCursor, span: &RangeSpan, depth: u32, forward: bool) -> Skip {
     if depth <= span.depth && cursor.last_entry_seq() >= span.seq {
         // Only the memtable that holds the tombstone knows which of the covered keys were written
         // later.
@@ -288,7 +293,7 @@ fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bo
                     true => cursor.seek(&key, SeqNo::MAX),
                     false => cursor.seek_before(&successor(&key), SeqNo::MAX),
                 }
-                return Skip::Part(Step::Ready);
+                return Skip::Part(Step::Done(()));
             }
         }
     }
@@ -297,12 +302,12 @@ fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bo
         Some(Start::Before(key, seq)) => cursor.seek_before(&key, seq),
         _ => cursor.end(),
     }
-    Skip::All(Step::Ready)
+    Skip::All(Step::Done(()))
 }
 
 /// [`Source::skip`] in a table that holds the tombstone itself: goes past a run of its entries that
 /// are known to be older.
-fn skip_run(cursor: &mut TableCursor, span: &Span, forward: bool) -> Result<Skip> {
+fn skip_run(cursor: &mut TableCursor, span: &RangeSpan, forward: bool) -> Result<Skip> {
     let table = Arc::clone(cursor.table());
     let run = table.hidden_runs().filter(|_| cursor.is_valid());
     let Some((first, last)) = run.and_then(|runs| runs.find(cursor.key(), span.seq)) else {
@@ -356,7 +361,7 @@ impl LevelCursor {
     }
 
     /// The table in which a walk begins; beyond the last if there is none.
-    fn place(&self, start: &Start) -> usize {
+    fn table_index(&self, start: &Start) -> usize {
         let level = &self.levels.sorted[self.level - 1];
         let count = level.tables().len();
         match start {
@@ -372,13 +377,13 @@ impl LevelCursor {
     }
 
     /// Like [`Source::start_past`].
-    fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
-        self.at = self.place(start);
+    fn start_past(&mut self, start: &Start, span: &RangeSpan, depth: u32) -> Result<Skip> {
+        self.at = self.table_index(start);
         self.skip(span, depth, start.is_forward())
     }
 
     /// Like [`Source::skip`]: whole tables are passed by their bounds.
-    fn skip(&mut self, span: &Span, depth: u32, forward: bool) -> Result<Skip> {
+    fn skip(&mut self, span: &RangeSpan, depth: u32, forward: bool) -> Result<Skip> {
         let tables = self.levels.tables(self.level);
         let is_older = |table: &Arc<Table>| is_older(table, span, depth);
         let is_inside = |table: &Arc<Table>| match (forward, &span.from, &span.to) {
@@ -391,7 +396,7 @@ impl LevelCursor {
             return match &mut self.cursor {
                 Some(cursor) => {
                     let skip = skip_run(cursor, span, forward)?;
-                    self.settle_skip(skip, forward)
+                    self.finish_skip(skip, forward)
                 }
                 None => Ok(Skip::Nothing),
             };
@@ -408,53 +413,53 @@ impl LevelCursor {
             self.open(at);
         }
         let (Some(cursor), Some(start)) = (self.cursor.as_mut(), start) else {
-            return Ok(Skip::All(Step::Ready));
+            return Ok(Skip::All(Step::Done(())));
         };
         let step = start_table(cursor, &start)?;
-        self.settle(step, forward).map(Skip::All)
+        self.go_on_to_entry(step, forward).map(Skip::All)
     }
 
-    /// [`LevelCursor::settle`] after a skip within a table.
-    fn settle_skip(&mut self, skip: Skip, forward: bool) -> Result<Skip> {
+    /// [`LevelCursor::go_on_to_entry`] after a skip within a table.
+    fn finish_skip(&mut self, skip: Skip, forward: bool) -> Result<Skip> {
         match skip {
             Skip::Nothing => Ok(Skip::Nothing),
-            Skip::Part(step) => self.settle(step, forward).map(Skip::Part),
-            Skip::All(step) => self.settle(step, forward).map(Skip::All),
+            Skip::Part(step) => self.go_on_to_entry(step, forward).map(Skip::Part),
+            Skip::All(step) => self.go_on_to_entry(step, forward).map(Skip::All),
         }
     }
 
     fn start(&mut self, start: &Start) -> Result<Step> {
-        let at = self.place(start);
-        let Some(cursor) = self.open(at) else { return Ok(Step::Ready) };
+        let at = self.table_index(start);
+        let Some(cursor) = self.open(at) else { return Ok(Step::Done(())) };
         let step = start_table(cursor, start)?;
-        self.settle(step, start.is_forward())
+        self.go_on_to_entry(step, start.is_forward())
     }
 
     #[inline]
     fn advance(&mut self, forward: bool) -> Result<Step> {
-        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Ready) };
+        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Done(())) };
         let step = if forward { cursor.next()? } else { cursor.prev()? };
-        if matches!(step, Step::Ready) && cursor.is_valid() {
+        if matches!(step, Step::Done(())) && cursor.is_valid() {
             return Ok(step);
         }
-        self.settle(step, forward)
+        self.go_on_to_entry(step, forward)
     }
 
     /// Like [`Source::pass_versions`].
     fn pass_versions(&mut self, seq: Option<SeqNo>, forward: bool) -> Result<Step> {
-        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Ready) };
+        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Done(())) };
         let step = cursor.pass_versions(seq, forward)?;
-        self.settle(step, forward)
+        self.go_on_to_entry(step, forward)
     }
 
     fn resume(&mut self, block: BlockRef, forward: bool) -> Result<Step> {
-        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Ready) };
+        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Done(())) };
         let step = cursor.resume(block)?;
-        self.settle(step, forward)
+        self.go_on_to_entry(step, forward)
     }
 
     /// Moves on to the neighbouring tables until it finds an entry or needs a block.
-    fn settle(&mut self, mut step: Step, forward: bool) -> Result<Step> {
+    fn go_on_to_entry(&mut self, mut step: Step, forward: bool) -> Result<Step> {
         loop {
             if matches!(step, Step::Need(_)) {
                 return Ok(step);
@@ -464,7 +469,7 @@ impl LevelCursor {
                 _ => return Ok(step),
             }
             let at = if forward { self.at + 1 } else { self.at.wrapping_sub(1) };
-            let Some(cursor) = self.open(at) else { return Ok(Step::Ready) };
+            let Some(cursor) = self.open(at) else { return Ok(Step::Done(())) };
             step = if forward { cursor.first()? } else { cursor.last()? };
         }
     }

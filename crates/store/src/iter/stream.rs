@@ -56,7 +56,7 @@ impl AsyncIter {
             Some(error) => Err(error),
             None => self.step_front().await,
         };
-        self.ends.note(item)
+        self.ends.record(item)
     }
 
     /// Like [`AsyncIter::next`], for a caller that only looks at the pair: nothing is copied or
@@ -76,7 +76,7 @@ impl AsyncIter {
             Some(error) => Err(error),
             None => self.look_front(look).await,
         };
-        self.ends.note(item)
+        self.ends.record(item)
     }
 
     /// The next key with its value from the other end, descending; `None` before the first.
@@ -92,7 +92,7 @@ impl AsyncIter {
             Some(error) => Err(error),
             None => self.step_back().await,
         };
-        self.ends.note(item)
+        self.ends.record(item)
     }
 
     /// The keys with their values as a stream, ascending. The stream holds its future, so pin it
@@ -122,7 +122,7 @@ impl AsyncIter {
     async fn look_front<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Result<Option<T>> {
         if self.front.is_none() {
             let stands = self.ends.front(Access::Overlapped).drive_async().await?;
-            if !self.ends.note_front(stands) {
+            if !self.ends.record_front(stands) {
                 return Ok(None);
             }
             let Some(front) = self.ends.front.as_mut() else { return Ok(None) };

@@ -5,7 +5,7 @@ use std::{future::poll_fn, ops::Bound};
 use rhumb_sync::primitive::Arc;
 
 use super::{
-    merge::{Inputs, Merge},
+    merge::{Inputs, MergedSources},
     source::{Source, Start},
 };
 use crate::{
@@ -30,10 +30,10 @@ const VERSIONS_STEPPED: u32 = 8;
 /// As a plan it moves to the next key and reports whether there is one. [`Walk::key`] and
 /// [`Walk::value`] then return what it stands on.
 pub(crate) struct Walk {
-    merge: Merge,
+    merge: MergedSources,
     forward: bool,
     seq: SeqNo,
-    place: Place,
+    merge_state: MergeState,
     /// The key whose versions are being passed, while `in_group`.
     group: Vec<u8>,
     in_group: bool,
@@ -45,8 +45,9 @@ pub(crate) struct Walk {
     newest: Found,
 }
 
+/// What the walk has done with the entry under the merge.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum MergeState {
     /// The merge has not begun.
     Before,
     /// The entry under the merge has not been looked at.
@@ -75,10 +76,10 @@ impl Walk {
     pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>, seq: SeqNo) -> Self {
         let forward = start.is_forward();
         Self {
-            merge: Merge::new(inputs, start, end, seq),
+            merge: MergedSources::new(inputs, start, end, seq),
             forward,
             seq,
-            place: Place::Before,
+            merge_state: MergeState::Before,
             group: Vec::new(),
             in_group: false,
             tombstones: 0,
@@ -87,13 +88,13 @@ impl Walk {
         }
     }
 
-    /// The number of entries that were stepped over: see [`Merge::passed`].
+    /// The number of entries that were stepped over: see [`MergedSources::passed`].
     #[cfg(test)]
     pub(crate) fn passed(&self) -> u64 {
         self.merge.passed()
     }
 
-    /// Like [`Merge::expect`].
+    /// Like [`MergedSources::expect`].
     pub(crate) fn expect(&mut self, entries: usize) {
         self.merge.expect(entries);
     }
@@ -164,37 +165,37 @@ impl Walk {
             if let Progress::Need(request) = moved {
                 return Ok(Progress::Need(request));
             }
-            self.place = Place::On;
+            self.merge_state = MergeState::On;
             match if self.forward { self.look() } else { self.look_back() } {
                 Look::Stands => {
                     self.tombstones = 0;
                     if !self.forward {
                         // It was counted before the key was known.
-                        self.merge.note_not_passed();
+                        self.merge.uncount_entry();
                     }
                     let key = (!self.forward).then_some(&*self.group);
-                    self.merge.note_living(key);
-                    self.merge.note_given();
+                    self.merge.record_living_key(key);
+                    self.merge.count_given();
                     return Ok(Progress::Done(true));
                 }
                 Look::Ended => {
-                    self.merge.note_end();
+                    self.merge.record_end();
                     return Ok(Progress::Done(false));
                 }
                 Look::GoesOn => {
-                    self.merge.note_passed();
+                    self.merge.count_entry();
                     moved = self.merge.advance()?;
                 }
                 Look::Skips => {
-                    self.merge.note_passed();
+                    self.merge.count_entry();
                     moved = self.merge.skip()?;
                 }
                 Look::PassesVersions(seq) => {
-                    self.merge.note_passed();
+                    self.merge.count_entry();
                     moved = self.merge.pass_versions(seq)?;
                 }
                 Look::PassesDead => {
-                    self.merge.note_passed();
+                    self.merge.count_entry();
                     moved = self.merge.pass_dead()?;
                 }
             }
@@ -205,7 +206,7 @@ impl Walk {
     #[inline]
     fn look(&mut self) -> Look {
         let Some(entry) = self.merge.top() else { return Look::Ended };
-        self.place = Place::Past;
+        self.merge_state = MergeState::Past;
         let seq = entry.seq();
         if seq > self.seq {
             return self.step_over(Some(self.seq));
@@ -229,7 +230,7 @@ impl Walk {
         if is_there {
             return Look::Stands;
         }
-        self.note_tombstone();
+        self.count_tombstone();
         self.step_over_dead()
     }
 
@@ -252,18 +253,18 @@ impl Walk {
         if self.merge.is_beyond(&self.group) {
             return Look::Ended;
         }
-        if self.merge.note_dead(&self.group) { Look::PassesDead } else { Look::GoesOn }
+        if self.merge.record_dead_key(&self.group) { Look::PassesDead } else { Look::GoesOn }
     }
 
     /// Counts a tombstone. If many of them follow one another, requests a compaction of their
     /// table.
     #[inline(never)]
-    fn note_tombstone(&mut self) {
+    fn count_tombstone(&mut self) {
         self.tombstones += 1;
         if self.tombstones >= TOMBSTONES_MET {
             self.tombstones = 0;
             if let Some(table) = self.merge.top().and_then(Source::table) {
-                table.note_worn();
+                table.record_tombstone_run();
             }
         }
     }
@@ -281,13 +282,13 @@ impl Walk {
                 Look::GoesOn => {}
                 over => {
                     // The entry under the merge is left, or will not be looked at.
-                    self.place = Place::Past;
+                    self.merge_state = MergeState::Past;
                     return over;
                 }
             }
         }
         let Some(entry) = self.merge.top() else { return Look::Ended };
-        self.place = Place::Past;
+        self.merge_state = MergeState::Past;
         if entry.seq() > self.seq {
             return self.step_over(None);
         }
@@ -303,7 +304,7 @@ impl Walk {
         }
         self.newest = found(entry);
         if entry.kind() == Kind::Tombstone {
-            self.note_tombstone();
+            self.count_tombstone();
         }
         if same { self.step_over(Some(self.seq)) } else { Look::GoesOn }
     }
@@ -329,10 +330,10 @@ impl Plan for Walk {
 
     #[inline]
     fn step(&mut self) -> Result<Progress<bool>> {
-        let moved = match self.place {
-            Place::Before => self.merge.begin()?,
-            Place::On => Progress::Done(()),
-            Place::Past => self.merge.advance()?,
+        let moved = match self.merge_state {
+            MergeState::Before => self.merge.begin()?,
+            MergeState::On => Progress::Done(()),
+            MergeState::Past => self.merge.advance()?,
         };
         self.go_on(moved)
     }

@@ -1,18 +1,18 @@
-//! A position among one sub-tree's entries of a memtable, and the entries it has taken.
+//! A position among one LSM tree's entries of a memtable, and the entries it has taken.
 //!
 //! For one reader a cursor gives one version of each key, and counts what else it looked at. It
-//! must not know of sealing, flushing or dead stretches; a walk does.
+//! must not know of sealing, flushing or dead ranges; a walk does.
 
 use rhumb_sync::primitive::Arc;
 
 use super::{Entries, Memtable, entry::MemEntry, version::Version};
 use crate::{
-    ranges::Span,
+    ranges::RangeSpan,
     slice::Slice,
     types::{Kind, SeqNo, TreeId},
 };
 
-/// A position between the entries of a sub-tree.
+/// A position between the entries of an LSM tree.
 #[derive(Clone, Copy)]
 pub(super) struct Limit<'a> {
     pub(super) key: &'a [u8],
@@ -63,12 +63,12 @@ const REFILL_MAX: usize = 256;
 
 /// The entries that a cursor has taken: clones of entries of the skip list, or words of versions,
 /// which live as long as the memtable.
-enum Run {
+enum CursorRun {
     Cloned(Vec<MemEntry>),
     Versions(Vec<u64>),
 }
 
-impl Run {
+impl CursorRun {
     fn len(&self) -> usize {
         match self {
             Self::Cloned(run) => run.len(),
@@ -126,14 +126,14 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-/// A position among one sub-tree's entries of a memtable, moving in one direction.
+/// A position among one LSM tree's entries of a memtable, moving in one direction.
 ///
 /// Entries are taken in runs that grow: an iterator cannot outlive the pinned epoch, and searching
 /// again for every entry would cost O(log n) each.
 pub(crate) struct MemCursor {
     table: Arc<Memtable>,
     tree: TreeId,
-    run: Run,
+    run: CursorRun,
     at: usize,
     /// The number of entries to take at once the next time.
     refill: usize,
@@ -152,8 +152,8 @@ impl MemCursor {
     /// A cursor over all versions of all keys, that stands nowhere yet.
     pub(crate) fn new(table: Arc<Memtable>, tree: TreeId) -> Self {
         let run = match &table.entries {
-            Entries::Learned(_) => Run::Versions(Vec::new()),
-            Entries::SkipList(_) => Run::Cloned(Vec::new()),
+            Entries::Learned(_) => CursorRun::Versions(Vec::new()),
+            Entries::SkipList(_) => CursorRun::Cloned(Vec::new()),
         };
         Self {
             table,
@@ -189,12 +189,12 @@ impl MemCursor {
 
     fn entry_at(&self, at: usize) -> Option<EntryRef<'_>> {
         match (&self.run, &self.table.entries) {
-            (Run::Cloned(run), _) => run.get(at).map(EntryRef::Cloned),
-            (Run::Versions(run), Entries::Learned(entries)) => {
+            (CursorRun::Cloned(run), _) => run.get(at).map(EntryRef::Cloned),
+            (CursorRun::Versions(run), Entries::Learned(entries)) => {
                 run.get(at).map(|word| EntryRef::Version(entries.version(*word)))
             }
             // A cursor's run is of the kind of its memtable.
-            (Run::Versions(_), Entries::SkipList(_)) => None,
+            (CursorRun::Versions(_), Entries::SkipList(_)) => None,
         }
     }
 
@@ -214,7 +214,7 @@ impl MemCursor {
         self.start(false, Some(Limit::before(key, seq)));
     }
 
-    /// Moves to the last entry of the sub-tree.
+    /// Moves to the last entry of the LSM tree.
     pub(crate) fn seek_to_last(&mut self) {
         self.start(false, None);
     }
@@ -227,7 +227,7 @@ impl MemCursor {
 
     /// Moves after the last entry, in the direction of the last seek.
     pub(crate) fn end(&mut self) {
-        self.run = Run::Cloned(Vec::new());
+        self.run = CursorRun::Cloned(Vec::new());
         self.at = 0;
         self.has_more = false;
     }
@@ -241,7 +241,7 @@ impl MemCursor {
     /// direction of the last seek, that was written after a tombstone. `None` if the cursor is on
     /// no entry, or if newer versions of its key are still to come: a backward cursor meets the
     /// oldest version first.
-    pub(crate) fn next_written_over(&self, span: &Span) -> Option<Option<Box<[u8]>>> {
+    pub(crate) fn next_written_over(&self, span: &RangeSpan) -> Option<Option<Box<[u8]>>> {
         let (key, log) = (self.entry()?.key(), self.table.range_log(self.tree)?);
         if !self.forward && log.is_written_over(key) {
             return None;
@@ -266,7 +266,7 @@ impl MemCursor {
     #[cold]
     fn go_on(&mut self) {
         self.refill = (self.refill * 4).min(REFILL_MAX);
-        let run = std::mem::replace(&mut self.run, Run::Cloned(Vec::new()));
+        let run = std::mem::replace(&mut self.run, CursorRun::Cloned(Vec::new()));
         let last = Self { run, table: Arc::clone(&self.table), ..*self };
         let Some(entry) = last.entry_at(last.run.len() - 1) else { return };
         let limit = Limit { key: entry.key(), seq: entry.seq(), is_excluded: self.forward };
@@ -281,11 +281,11 @@ impl MemCursor {
             return self.fill_newest(limit, seq);
         }
         self.run = match &self.table.entries {
-            Entries::Learned(entries) => Run::Versions(match limit {
+            Entries::Learned(entries) => CursorRun::Versions(match limit {
                 Some(from) if forward => entries.read(tree, from, refill),
                 before => entries.read_back(tree, before, refill),
             }),
-            Entries::SkipList(entries) => Run::Cloned(match limit {
+            Entries::SkipList(entries) => CursorRun::Cloned(match limit {
                 Some(from) if forward => entries.read(tree, from, refill),
                 before => entries.read_back(tree, before, refill),
             }),
@@ -298,11 +298,11 @@ impl MemCursor {
         let Self { tree, refill, forward, .. } = *self;
         let mut pick = Pick { seq, most: refill, passed: 0, is_cut: false };
         self.run = match &self.table.entries {
-            Entries::Learned(entries) => Run::Versions(match limit {
+            Entries::Learned(entries) => CursorRun::Versions(match limit {
                 Some(from) if forward => entries.read_newest(tree, from, &mut pick),
                 before => entries.read_newest_back(tree, before, &mut pick),
             }),
-            Entries::SkipList(entries) => Run::Cloned(match limit {
+            Entries::SkipList(entries) => CursorRun::Cloned(match limit {
                 Some(from) if forward => entries.read_newest(tree, from, &mut pick),
                 before => entries.read_newest_back(tree, before, &mut pick),
             }),

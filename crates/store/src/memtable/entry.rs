@@ -1,4 +1,4 @@
-//! One version of one key, as the rest of the engine sees it, and its place in the order.
+//! One version of one key, as the rest of the engine sees it, and its position in the order.
 
 use rhumb_model::code::code_at;
 use rhumb_sync::record::Record;
@@ -11,7 +11,7 @@ use crate::{
 
 /// The part of an entry that most comparisons need.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SortKey {
     /// The first sixteen bytes of the key as two numbers of the same order, so that most
     /// comparisons touch nothing beyond the entry.
     pub(super) head: [u64; 2],
@@ -20,7 +20,7 @@ pub(super) struct Place {
     pub(super) key_len: u32,
 }
 
-impl Place {
+impl SortKey {
     #[inline]
     pub(super) fn new(tree: TreeId, key: &[u8], seq: SeqNo) -> Self {
         let head = [code_at(key, 0), code_at(key, 8)];
@@ -32,7 +32,7 @@ impl Place {
 #[derive(Clone)]
 pub(crate) struct MemEntry {
     record: Record,
-    pub(super) place: Place,
+    pub(super) sort_key: SortKey,
     key_start: u32,
     value_start: u32,
     value_len: u32,
@@ -44,7 +44,7 @@ impl MemEntry {
     #[inline]
     pub(super) fn new(record: Record, operation: &BatchOp, seq: SeqNo) -> Self {
         Self {
-            place: Place::new(operation.tree, operation.key(&record), seq),
+            sort_key: SortKey::new(operation.tree, operation.key(&record), seq),
             record,
             key_start: operation.key_start,
             value_start: operation.value_start,
@@ -53,19 +53,19 @@ impl MemEntry {
         }
     }
 
-    /// The sub-tree that the key belongs to.
+    /// The LSM tree that the key belongs to.
     pub(crate) fn tree(&self) -> TreeId {
-        self.place.tree
+        self.sort_key.tree
     }
 
     /// The user key.
     pub(crate) fn key(&self) -> &[u8] {
-        &self.record[self.key_start as usize..][..self.place.key_len as usize]
+        &self.record[self.key_start as usize..][..self.sort_key.key_len as usize]
     }
 
     /// The sequence number of the write that made this version.
     pub(crate) fn seq(&self) -> SeqNo {
-        self.place.seq
+        self.sort_key.seq
     }
 
     /// Returns whether this is a value or a tombstone.

@@ -21,13 +21,13 @@ const MEMTABLE_BYTES_PER_BYTE: u64 = 128;
 const WORDS_MAX: u64 = 1 << 20;
 
 /// The set of keys that may be in the memtable.
-pub(super) struct Filter {
+pub(super) struct MemFilter {
     words: Box<[AtomicU64]>,
     /// True if any key was added. Reads of an empty memtable, as after a flush, need no word.
     is_used: AtomicBool,
 }
 
-impl Filter {
+impl MemFilter {
     /// A filter for a memtable of about `memtable_bytes`.
     pub(super) fn new(memtable_bytes: u64) -> Self {
         let words = (memtable_bytes / MEMTABLE_BYTES_PER_BYTE / 8).clamp(8, WORDS_MAX);
@@ -44,7 +44,7 @@ impl Filter {
 
     /// The word of a key and its bits in it.
     #[inline]
-    fn place(&self, key: &[u8]) -> (&AtomicU64, u64) {
+    fn word_and_bits(&self, key: &[u8]) -> (&AtomicU64, u64) {
         let hash = xxh3_64(key);
         // The upper half of the hash selects the word; six bits each of the lower half select the
         // bits.
@@ -60,7 +60,7 @@ impl Filter {
         if !self.is_used.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Relaxed);
         }
-        let (word, bits) = self.place(key);
+        let (word, bits) = self.word_and_bits(key);
         // An overwritten key leaves the cache line shared.
         if word.load(Ordering::Relaxed) & bits != bits {
             word.fetch_or(bits, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Filter {
     #[inline]
     pub(super) fn prefetch(&self, key: &[u8]) {
         if self.is_used.load(Ordering::Relaxed) {
-            prefetch(self.place(key).0);
+            prefetch(self.word_and_bits(key).0);
         }
     }
 
@@ -81,18 +81,18 @@ impl Filter {
         if !self.is_used.load(Ordering::Relaxed) {
             return false;
         }
-        let (word, bits) = self.place(key);
+        let (word, bits) = self.word_and_bits(key);
         word.load(Ordering::Relaxed) & bits == bits
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Filter;
+    use super::MemFilter;
 
     #[test]
     fn added_keys_are_there_and_few_others() {
-        let filter = Filter::new(1 << 20);
+        let filter = MemFilter::new(1 << 20);
         let key = |n: u32| format!("key:{n:012}").into_bytes();
         (0..5000).for_each(|n| filter.add(&key(n)));
         assert!((0..5000).all(|n| filter.may_contain(&key(n))));
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_smallest_is_a_filter_too() {
-        let filter = Filter::new(0);
+        let filter = MemFilter::new(0);
         assert!(!filter.may_contain(b"a"));
         filter.add(b"a");
         assert!(filter.may_contain(b"a") && filter.bytes() == 64);

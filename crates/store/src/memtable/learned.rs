@@ -1,4 +1,4 @@
-//! A memtable's entries in the index: for each sub-tree a map from keys to the newest version of
+//! A memtable's entries in the index: for each LSM tree a map from keys to the newest version of
 //! each.
 //!
 //! Thread safety: any number of threads may read; readers never wait. Entries are inserted by one
@@ -17,7 +17,7 @@ use rhumb_sync::{
 use super::{
     Limit, Pick,
     entry::MemEntry,
-    trees::Trees,
+    trees::TreeSlots,
     version::{Newest, Version, Versions},
 };
 use crate::{
@@ -25,21 +25,21 @@ use crate::{
     types::{Kind, SeqNo, TreeId},
 };
 
-/// About how many bytes a sub-tree takes outside the arena.
+/// About how many bytes an LSM tree takes outside the arena.
 const TREE_BYTES: usize = 6 << 10;
 
 /// For this many bytes of leaves and versions, one byte is taken outside the arena: for leaf
 /// headers and the nodes that lead to leaves.
 const ARENA_BYTES_PER_BYTE: usize = 32;
 
-/// The least number of keys of a sub-tree from which the next memtable inherits its model. Fewer
+/// The least number of keys of an LSM tree from which the next memtable inherits its model. Fewer
 /// keys make no useful model.
 const INHERITED_MIN: usize = 1024;
-/// The models of all sub-trees may reserve one in this many of the next memtable's bytes.
+/// The models of all LSM trees may reserve one in this many of the next memtable's bytes.
 const INHERITED_PART: usize = 4;
 
-/// The keys of one sub-tree.
-struct Tree {
+/// The keys of one LSM tree.
+struct TreeKeys {
     keys: KeyedMap<Newest>,
     has_entries: AtomicBool,
     order: Order,
@@ -61,7 +61,7 @@ struct Order {
 impl Order {
     /// Counts a version. One thread at a time inserts versions.
     #[inline]
-    fn note(&self, versions: &Versions, word: u64) {
+    fn record(&self, versions: &Versions, word: u64) {
         let inserts = self.inserts.load(Ordering::Relaxed);
         if inserts.is_multiple_of(SAMPLED) {
             let last = self.last.swap(word, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Order {
 
 /// Entries on the index.
 pub(super) struct Learned {
-    trees: Trees<Tree>,
+    trees: TreeSlots<TreeKeys>,
     versions: Versions,
     arena: Arc<Arena>,
     gauge: Gauge,
@@ -95,7 +95,7 @@ impl Learned {
     pub(super) fn new(gauge: &Gauge) -> Self {
         let arena = Arc::new(Arena::packed(gauge));
         Self {
-            trees: Trees::new(),
+            trees: TreeSlots::new(),
             versions: Versions::new(Arc::clone(&arena)),
             arena,
             gauge: gauge.clone(),
@@ -103,7 +103,7 @@ impl Learned {
         }
     }
 
-    /// An empty set of entries, with the models of `before` for those sub-trees where they will be
+    /// An empty set of entries, with the models of `before` for those LSM trees where they will be
     /// useful.
     pub(super) fn after(before: &Self, bytes_max: usize) -> Self {
         let new = Self::new(&before.gauge);
@@ -121,10 +121,10 @@ impl Learned {
         new
     }
 
-    fn add_tree(&self, id: TreeId, keys: KeyedMap<Newest>) -> &Tree {
+    fn add_tree(&self, id: TreeId, keys: KeyedMap<Newest>) -> &TreeKeys {
         let (has_entries, order) = (AtomicBool::new(false), Order::default());
         self.tree_bytes.fetch_add(TREE_BYTES, Ordering::Relaxed);
-        self.trees.add(id, Tree { keys, has_entries, order })
+        self.trees.add(id, TreeKeys { keys, has_entries, order })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -143,7 +143,7 @@ impl Learned {
         });
         let word = self.versions.add(record, operation, seq);
         tree.keys.set(operation.key(record), word);
-        tree.order.note(&self.versions, word);
+        tree.order.record(&self.versions, word);
         if !tree.has_entries.load(Ordering::Relaxed) {
             tree.has_entries.store(true, Ordering::Release);
         }
@@ -151,7 +151,7 @@ impl Learned {
 
     /// The newest version of a key.
     #[inline]
-    fn newest(&self, tree: &Tree, key: &[u8]) -> Option<&Version> {
+    fn newest(&self, tree: &TreeKeys, key: &[u8]) -> Option<&Version> {
         let word = tree.keys.get(key)?;
         Some(self.versions.version(word))
     }
@@ -161,7 +161,7 @@ impl Learned {
         newest.up_to(seq).map(Version::entry)
     }
 
-    /// The number of versions of all sub-trees.
+    /// The number of versions of all LSM trees.
     pub(super) fn versions(&self) -> u64 {
         self.versions.len() as u64
     }
@@ -178,13 +178,13 @@ impl Learned {
         self.trees.get(tree).is_some_and(|tree| tree.has_entries.load(Ordering::Acquire))
     }
 
-    /// The number of versions of all the sub-tree's keys together.
+    /// The number of versions of all the LSM tree's keys together.
     pub(super) fn entries_at_most(&self, tree: TreeId) -> u64 {
-        let inserts = |tree: &Tree| tree.order.inserts.load(Ordering::Relaxed);
+        let inserts = |tree: &TreeKeys| tree.order.inserts.load(Ordering::Relaxed);
         self.trees.get(tree).map_or(0, |tree| u64::from(inserts(tree)))
     }
 
-    /// The sub-trees that have entries, ascending.
+    /// The LSM trees that have entries, ascending.
     pub(super) fn trees(&self) -> Vec<TreeId> {
         let mut trees = self.trees.all();
         trees.retain(|(_, tree)| tree.has_entries.load(Ordering::Acquire));
@@ -197,7 +197,7 @@ impl Learned {
         self.versions.version(word)
     }
 
-    /// The words of the sub-tree's versions from `from` on, at most `most`.
+    /// The words of the LSM tree's versions from `from` on, at most `most`.
     pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize) -> Vec<u64> {
         let Some(tree) = self.trees.get(tree) else { return Vec::new() };
         let mut run = Vec::with_capacity(most);
@@ -283,7 +283,7 @@ impl Learned {
         run
     }
 
-    /// The words of the sub-tree's versions before `before`, the last first, at most `most`;
+    /// The words of the LSM tree's versions before `before`, the last first, at most `most`;
     /// without `before`, the last ones of all.
     pub(super) fn read_back(
         &self,

@@ -9,20 +9,20 @@ use rhumb_sync::{primitive::Ordering, record::Record};
 use super::Memtable;
 use crate::{
     log::batch::{BatchOp, RangeEnd},
-    ranges::{RangeLog, Ranges, Span, Tombstone},
+    ranges::{RangeLog, RangeSpan, Ranges, Tombstone},
     slice::Slice,
     types::{SeqNo, TreeId},
 };
 
-/// The least number of bytes that the range tombstones of a sub-tree take.
+/// The least number of bytes that the range tombstones of an LSM tree take.
 const RANGE_LOG_BYTES: usize = 2 << 10;
 
 impl Memtable {
-    /// Notes an entry that is about to be inserted, if range tombstones cover its key.
+    /// Records an entry that is about to be inserted, if range tombstones cover its key.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_under_ranges(&self, tree: TreeId, key: &[u8]) {
-        let bytes = self.range_log(tree).map_or(0, |log| log.note_entry(key));
+    pub(super) fn record_under_ranges(&self, tree: TreeId, key: &[u8]) {
+        let bytes = self.range_log(tree).map_or(0, |log| log.record_entry(key));
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -53,7 +53,7 @@ impl Memtable {
         self.has_ranges.store(true, Ordering::Release);
     }
 
-    /// The range tombstones of a sub-tree, if there have ever been any.
+    /// The range tombstones of an LSM tree, if there have ever been any.
     #[inline]
     pub(super) fn range_log(&self, tree: TreeId) -> Option<&RangeLog> {
         if !self.has_ranges.load(Ordering::Acquire) {
@@ -62,7 +62,7 @@ impl Memtable {
         self.ranges.get(tree)
     }
 
-    /// Returns true if there are range tombstones of a sub-tree.
+    /// Returns true if there are range tombstones of an LSM tree.
     pub(crate) fn has_ranges_of(&self, tree: TreeId) -> bool {
         self.range_log(tree).is_some()
     }
@@ -80,26 +80,26 @@ impl Memtable {
         self.range_log(tree).map_or(0, |log| log.newest(key, seq))
     }
 
-    /// Like [`RangeLog::meet`].
-    pub(crate) fn meet_ranges(
+    /// Like [`RangeLog::narrow_to_fragment`].
+    pub(crate) fn narrow_to_fragment(
         &self,
         tree: TreeId,
         key: &[u8],
         seq: SeqNo,
-        span: &mut Span,
+        span: &mut RangeSpan,
     ) -> bool {
-        self.range_log(tree).is_some_and(|log| log.meet(key, seq, span))
+        self.range_log(tree).is_some_and(|log| log.narrow_to_fragment(key, seq, span))
     }
 
-    /// Like [`RangeLog::meet_run`].
-    pub(crate) fn meet_range_run(
+    /// Like [`RangeLog::narrow_to_run`].
+    pub(crate) fn narrow_to_run(
         &self,
         tree: TreeId,
         key: &[u8],
         seq: SeqNo,
-        span: &mut Span,
+        span: &mut RangeSpan,
     ) -> bool {
-        self.range_log(tree).is_some_and(|log| log.meet_run(key, seq, span))
+        self.range_log(tree).is_some_and(|log| log.narrow_to_run(key, seq, span))
     }
 
     /// The greatest sequence number of a range tombstone; 0 if there is none.
@@ -107,7 +107,7 @@ impl Memtable {
         self.last_range.load(Ordering::Relaxed)
     }
 
-    /// The greatest sequence number of a range tombstone of a sub-tree; 0 if there is none.
+    /// The greatest sequence number of a range tombstone of an LSM tree; 0 if there is none.
     pub(crate) fn most_range(&self, tree: TreeId) -> SeqNo {
         self.range_log(tree).map_or(0, RangeLog::most)
     }

@@ -2,7 +2,7 @@
 //! with.
 //!
 //! Thread safety: any number of threads may read and insert. Entries are never removed, except that
-//! a newer entry replaces one of the same place.
+//! a newer entry replaces one of the same position.
 //!
 //! The list has an epoch of its own, that of the crate that it comes from. All else has the one of
 //! `rhumb_sync::epoch`, where a pin is a store without a fence.
@@ -18,7 +18,7 @@ use rhumb_sync::{
 
 use super::{
     Limit, Pick,
-    entry::{MemEntry, Place},
+    entry::{MemEntry, SortKey},
 };
 use crate::{
     log::batch::BatchOp,
@@ -38,14 +38,14 @@ const HEAD_BYTES: u32 = 16;
 
 /// The position of an entry in the order: what searching needs of an entry, without owning one.
 trait Position {
-    fn place(&self) -> &Place;
+    fn sort_key(&self) -> &SortKey;
     fn key(&self) -> &[u8];
 }
 
 impl Position for MemEntry {
     #[inline]
-    fn place(&self) -> &Place {
-        &self.place
+    fn sort_key(&self) -> &SortKey {
+        &self.sort_key
     }
     #[inline]
     fn key(&self) -> &[u8] {
@@ -53,21 +53,21 @@ impl Position for MemEntry {
     }
 }
 
-struct Target<'a> {
-    place: Place,
+struct SearchKey<'a> {
+    sort_key: SortKey,
     key: &'a [u8],
 }
 
-impl<'a> Target<'a> {
+impl<'a> SearchKey<'a> {
     fn new(tree: TreeId, key: &'a [u8], seq: SeqNo) -> Self {
-        Self { place: Place::new(tree, key, seq), key }
+        Self { sort_key: SortKey::new(tree, key, seq), key }
     }
 }
 
-impl Position for Target<'_> {
+impl Position for SearchKey<'_> {
     #[inline]
-    fn place(&self) -> &Place {
-        &self.place
+    fn sort_key(&self) -> &SortKey {
+        &self.sort_key
     }
     #[inline]
     fn key(&self) -> &[u8] {
@@ -75,10 +75,10 @@ impl Position for Target<'_> {
     }
 }
 
-/// Compares by sub-tree, then by key, then the newest first.
+/// Compares by LSM tree, then by key, then the newest first.
 #[inline]
 fn compare<A: Position + ?Sized, B: Position + ?Sized>(a: &A, b: &B) -> Order {
-    let (x, y) = (a.place(), b.place());
+    let (x, y) = (a.sort_key(), b.sort_key());
     (x.tree, x.head)
         .cmp(&(y.tree, y.head))
         .then_with(|| {
@@ -169,7 +169,7 @@ impl SkipList {
     }
 
     pub(super) fn get(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
-        let target = Target::new(tree, key, seq);
+        let target = SearchKey::new(tree, key, seq);
         let guard = epoch::pin();
         let found = self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard)?;
         let entry = found.key();
@@ -177,24 +177,24 @@ impl SkipList {
     }
 
     pub(super) fn contains_tree(&self, tree: TreeId) -> bool {
-        let target = Target::new(tree, &[], SeqNo::MAX);
+        let target = SearchKey::new(tree, &[], SeqNo::MAX);
         let guard = epoch::pin();
         let first = self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard);
         first.is_some_and(|entry| entry.key().tree() == tree)
     }
 
-    /// An upper bound: the number of entries of all sub-trees, if this sub-tree has any.
+    /// An upper bound: the number of entries of all LSM trees, if this LSM tree has any.
     pub(super) fn entries_at_most(&self, tree: TreeId) -> u64 {
         if self.contains_tree(tree) { self.entries.len() as u64 } else { 0 }
     }
 
-    /// The sub-trees that have entries, ascending.
+    /// The LSM trees that have entries, ascending.
     pub(super) fn trees(&self) -> Vec<TreeId> {
         let mut trees = Vec::new();
         let guard = epoch::pin();
         let mut next = Some(0);
         while let Some(tree) = next {
-            let target = Target::new(tree, &[], SeqNo::MAX);
+            let target = SearchKey::new(tree, &[], SeqNo::MAX);
             let from = Bound::Included(&target as &dyn Position);
             let Some(entry) = self.entries.lower_bound(from, &guard) else { break };
             trees.push(entry.key().tree());
@@ -203,10 +203,10 @@ impl SkipList {
         trees
     }
 
-    /// The sub-tree's entries from `from` on, at most `most`.
+    /// The LSM tree's entries from `from` on, at most `most`.
     pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize) -> Vec<MemEntry> {
         let guard = epoch::pin();
-        let target = Target::new(tree, from.key, from.seq);
+        let target = SearchKey::new(tree, from.key, from.seq);
         let bound = match from.is_excluded {
             true => Bound::Excluded(&target as &dyn Position),
             false => Bound::Included(&target as &dyn Position),
@@ -215,7 +215,7 @@ impl SkipList {
         take(tree, self.entries.range::<dyn Position, _>(range, &guard), most)
     }
 
-    /// The sub-tree's entries before `before`, the last first, at most `most`; without `before`,
+    /// The LSM tree's entries before `before`, the last first, at most `most`; without `before`,
     /// the last ones of all.
     pub(super) fn read_back(
         &self,
@@ -225,9 +225,9 @@ impl SkipList {
     ) -> Vec<MemEntry> {
         let guard = epoch::pin();
         let target = match before {
-            Some(before) => Some(Target::new(tree, before.key, before.seq)),
-            // The position before the first entry of the next sub-tree.
-            None => tree.checked_add(1).map(|next| Target::new(next, &[], SeqNo::MAX)),
+            Some(before) => Some(SearchKey::new(tree, before.key, before.seq)),
+            // The position before the first entry of the next LSM tree.
+            None => tree.checked_add(1).map(|next| SearchKey::new(next, &[], SeqNo::MAX)),
         };
         let end = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));
         let range = (Bound::Unbounded, end.unwrap_or(Bound::Unbounded));
@@ -244,7 +244,7 @@ impl SkipList {
     ) -> Vec<MemEntry> {
         let guard = epoch::pin();
         let mut run: Vec<MemEntry> = Vec::new();
-        let target = Target::new(tree, from.key, from.seq);
+        let target = SearchKey::new(tree, from.key, from.seq);
         let mut next = match from.is_excluded {
             true => self.entries.lower_bound(Bound::Excluded(&target as &dyn Position), &guard),
             false => self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard),
@@ -259,7 +259,7 @@ impl SkipList {
                 // key.
                 None => from.is_excluded && entry.key() == from.key,
             };
-            if !is_older && entry.place.seq <= pick.seq {
+            if !is_older && entry.sort_key.seq <= pick.seq {
                 run.push(entry.clone());
                 steps = 0;
                 next = at.next();
@@ -272,7 +272,7 @@ impl SkipList {
             }
             steps = 0;
             let seq = if is_older { 0 } else { pick.seq };
-            let target = Target::new(tree, entry.key(), seq);
+            let target = SearchKey::new(tree, entry.key(), seq);
             let bound = match is_older {
                 true => Bound::Excluded(&target as &dyn Position),
                 false => Bound::Included(&target as &dyn Position),
@@ -293,16 +293,16 @@ impl SkipList {
         let guard = epoch::pin();
         let mut run: Vec<MemEntry> = Vec::new();
         let target = match before {
-            Some(before) => Some(Target::new(tree, before.key, before.seq)),
-            // The position before the first entry of the next sub-tree.
-            None => tree.checked_add(1).map(|next| Target::new(next, &[], SeqNo::MAX)),
+            Some(before) => Some(SearchKey::new(tree, before.key, before.seq)),
+            // The position before the first entry of the next LSM tree.
+            None => tree.checked_add(1).map(|next| SearchKey::new(next, &[], SeqNo::MAX)),
         };
         let bound = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));
         let mut last = self.entries.upper_bound(bound.unwrap_or(Bound::Unbounded), &guard);
         while let Some(at) = last.filter(|at| at.key().tree() == tree && !pick.is_enough(run.len()))
         {
             let key = at.key().key();
-            let target = Target::new(tree, key, pick.seq);
+            let target = SearchKey::new(tree, key, pick.seq);
             let newest =
                 self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard);
             let is_before = |entry: &&MemEntry| {
@@ -314,7 +314,7 @@ impl SkipList {
                 Some(entry) => run.push(entry.clone()),
                 None => pick.passed += 1,
             }
-            let target = Target::new(tree, key, SeqNo::MAX);
+            let target = SearchKey::new(tree, key, SeqNo::MAX);
             last = self.entries.upper_bound(Bound::Excluded(&target as &dyn Position), &guard);
         }
         run

@@ -1,59 +1,59 @@
-//! The sub-trees that a memtable has entries of.
+//! The LSM trees that a memtable has entries of.
 //!
-//! Thread safety: any number of threads may look and add; nothing is removed. Invariant: a sub-tree
-//! is in the first of its places that was vacant when it was added, and places never become vacant.
-//! So a search that comes to a vacant place knows that the sub-tree is absent.
+//! Thread safety: any number of threads may look and add; nothing is removed. Invariant: an LSM
+//! tree is in the first of its slots that was vacant when it was added, and slots never become
+//! vacant. So a search that comes to a vacant slot knows that the LSM tree is absent.
 
 use std::sync::OnceLock;
 
 use crate::types::TreeId;
 
-/// The number of places of the first table.
+/// The number of slots of the first table.
 const FIRST: usize = 16;
-/// The factor by which each further table has more places than the one before.
+/// The factor by which each further table has more slots than the one before.
 const RATIO: usize = 8;
-/// The number of places in each table where a sub-tree may be. It is constant, so that a sub-tree
+/// The number of slots in each table where an LSM tree may be. It is constant, so that an LSM tree
 /// is found in constant time.
 const PROBES: usize = 4;
 
-/// A map from sub-trees to their data, which only grows.
-pub(super) struct Trees<T> {
-    first: Table<T>,
+/// A map from LSM trees to their data, which only grows.
+pub(super) struct TreeSlots<T> {
+    first: SlotTable<T>,
 }
 
-/// A sub-tree and its data, once there is one.
+/// An LSM tree and its data, once there is one.
 type Seat<T> = OnceLock<(TreeId, Box<T>)>;
 
-struct Table<T> {
-    places: Box<[Seat<T>]>,
-    next: OnceLock<Box<Table<T>>>,
+struct SlotTable<T> {
+    slots: Box<[Seat<T>]>,
+    next: OnceLock<Box<SlotTable<T>>>,
 }
 
-impl<T> Table<T> {
+impl<T> SlotTable<T> {
     fn new(len: usize) -> Self {
-        Self { places: (0..len).map(|_| OnceLock::new()).collect(), next: OnceLock::new() }
+        Self { slots: (0..len).map(|_| OnceLock::new()).collect(), next: OnceLock::new() }
     }
 
-    /// The places where a sub-tree may be. The number of places is a power of two.
+    /// The slots where an LSM tree may be. The number of slots is a power of two.
     #[inline]
-    fn places_of(&self, tree: TreeId) -> impl Iterator<Item = &Seat<T>> {
+    fn slots_of(&self, tree: TreeId) -> impl Iterator<Item = &Seat<T>> {
         let hash = (u64::from(tree).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
-        (hash..hash + PROBES).map(|at| &self.places[at & (self.places.len() - 1)])
+        (hash..hash + PROBES).map(|at| &self.slots[at & (self.slots.len() - 1)])
     }
 }
 
-impl<T> Trees<T> {
+impl<T> TreeSlots<T> {
     pub(super) fn new() -> Self {
-        Self { first: Table::new(FIRST) }
+        Self { first: SlotTable::new(FIRST) }
     }
 
-    /// The data of a sub-tree. Never waits.
+    /// The data of an LSM tree. Never waits.
     #[inline]
     pub(super) fn get(&self, tree: TreeId) -> Option<&T> {
         let mut table = &self.first;
         loop {
-            for place in table.places_of(tree) {
-                let (found, what) = place.get()?;
+            for slot in table.slots_of(tree) {
+                let (found, what) = slot.get()?;
                 if *found == tree {
                     return Some(what);
                 }
@@ -62,33 +62,33 @@ impl<T> Trees<T> {
         }
     }
 
-    /// Adds the data of a sub-tree. Returns the sub-tree's data, which is different if another
+    /// Adds the data of an LSM tree. Returns the LSM tree's data, which is different if another
     /// thread was faster.
     pub(super) fn add(&self, tree: TreeId, what: T) -> &T {
         let mut what = Some(Box::new(what));
         let mut table = &self.first;
         loop {
-            for place in table.places_of(tree) {
-                // One value is left until this very call has filled a place; it returns then.
-                if let Some(new) = what.take_if(|_| place.get().is_none())
-                    && let Err((_, lost)) = place.set((tree, new))
+            for slot in table.slots_of(tree) {
+                // One value is left until this very call has filled a slot; it returns then.
+                if let Some(new) = what.take_if(|_| slot.get().is_none())
+                    && let Err((_, lost)) = slot.set((tree, new))
                 {
                     what = Some(lost);
                 }
-                if let Some((_, found)) = place.get().filter(|(found, _)| *found == tree) {
+                if let Some((_, found)) = slot.get().filter(|(found, _)| *found == tree) {
                     return found;
                 }
             }
-            table = table.next.get_or_init(|| Box::new(Table::new(table.places.len() * RATIO)));
+            table = table.next.get_or_init(|| Box::new(SlotTable::new(table.slots.len() * RATIO)));
         }
     }
 
-    /// All sub-trees, ascending.
+    /// All LSM trees, ascending.
     pub(super) fn all(&self) -> Vec<(TreeId, &T)> {
         let mut all = Vec::new();
         let mut next = Some(&self.first);
         while let Some(table) = next {
-            let taken = table.places.iter().filter_map(OnceLock::get);
+            let taken = table.slots.iter().filter_map(OnceLock::get);
             all.extend(taken.map(|(tree, what)| (*tree, &**what)));
             next = table.next.get().map(|next| &**next);
         }
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_of_sub_trees_are_found_again() {
-        let trees = Trees::new();
+    fn thousands_of_lsm_trees_are_found_again() {
+        let trees = TreeSlots::new();
         let numbers = || (0..5_000).map(|i: u32| i.wrapping_mul(97)).chain([u32::MAX]);
         for tree in numbers() {
             assert!(trees.get(tree).is_none());

@@ -116,7 +116,7 @@ impl Version {
         self.seq
     }
 
-    /// The sub-tree of its key.
+    /// The LSM tree of its key.
     pub(super) fn tree(&self) -> TreeId {
         self.tree
     }
@@ -318,7 +318,7 @@ impl Version {
     }
 }
 
-/// Tells the index how to compare the keys of a sub-tree: it holds the newest version of each.
+/// Tells the index how to compare the keys of an LSM tree: it holds the newest version of each.
 pub(super) struct Newest;
 
 // SAFETY: only `Learned` makes a map of this. It sets words of its own `Versions` for the keys of
@@ -351,11 +351,11 @@ unsafe impl Keyed for Newest {
 
 /// All versions of a memtable, and the records that they point into.
 pub(super) struct Versions {
-    state: Mutex<State>,
+    state: Mutex<MakingState>,
     arena: Arc<Arena>,
 }
 
-struct State {
+struct MakingState {
     /// The memory of the next version.
     free: NonNull<Version>,
     /// The number of versions that have room at `free`.
@@ -367,13 +367,17 @@ struct State {
 }
 
 // SAFETY: the state owns its memory and its counts of records, which may be given up on any thread.
-unsafe impl Send for State {}
+unsafe impl Send for MakingState {}
 
 impl Versions {
     /// An empty set of versions. They will be stored in this arena, which is freed with them.
     pub(super) fn new(arena: Arc<Arena>) -> Self {
-        let state =
-            State { free: NonNull::dangling(), left: 0, record: ptr::null(), blocks: Vec::new() };
+        let state = MakingState {
+            free: NonNull::dangling(),
+            left: 0,
+            record: ptr::null(),
+            blocks: Vec::new(),
+        };
         Self { state: Mutex::new(state), arena }
     }
 
@@ -415,18 +419,18 @@ impl Versions {
             let block = (state.free, state.left);
             state.blocks.push(block);
         }
-        let place = state.free;
+        let slot = state.free;
         // SAFETY: the block has room for `left` versions from here on, and no other thread has
         // them.
         unsafe {
-            place.write(version);
-            state.free = place.add(1);
+            slot.write(version);
+            state.free = slot.add(1);
         }
         state.left -= 1;
         drop(state);
         // Prefetches the cache line of a later version, so that no write waits for it.
-        prefetch_address(place.as_ptr().wrapping_add(AHEAD));
-        place.as_ptr().expose_provenance() as u64 | tag
+        prefetch_address(slot.as_ptr().wrapping_add(AHEAD));
+        slot.as_ptr().expose_provenance() as u64 | tag
     }
 
     /// The number of versions that were made. O(1).

@@ -1,7 +1,7 @@
 //! What walks tell a memtable and ask of it: the ranges where they found nothing living, and how
 //! many entries they stepped over.
 //!
-//! [`DeadRuns`](super::dead::DeadRuns) keeps the stretches; this file connects them with the
+//! [`DeadRanges`](super::dead::DeadRanges) keeps the dead ranges; this file connects them with the
 //! entries. While there are none, a write must not pay more than one load for them.
 
 use rhumb_sync::{
@@ -12,7 +12,7 @@ use rhumb_sync::{
 use super::{
     Memtable,
     cursor::MemCursor,
-    dead::{Asked, Stretch},
+    dead::{Asked, DeadRange},
 };
 use crate::{
     keys::KeySpan,
@@ -20,7 +20,7 @@ use crate::{
     types::{Kind, SeqNo, TreeId},
 };
 
-/// The largest number of keys that are searched for entries that came in since a stretch was
+/// The largest number of keys that are searched for entries that came in since a dead range was
 /// walked. It is larger than what walks record at once, and small enough that no walk waits for it.
 const SEARCHED_MAX: usize = 4096;
 
@@ -30,30 +30,30 @@ impl Memtable {
     #[inline]
     pub(crate) fn finish_record(&self, record: &Record, operations: BatchOps<'_>) {
         let values = operations.filter(|operation| operation.kind == Kind::Value);
-        self.dead.note_inserted(
+        self.dead.record_inserted(
             &self.bytes,
             record.memory_bytes(),
             values.map(|operation| (operation.tree, operation.key(record))),
         );
     }
 
-    /// A stretch of keys of a sub-tree where a reader at `seq`, which reads this memtable and older
-    /// ones, sees nothing. O(log stretches).
+    /// A dead range: keys of an LSM tree where a reader at `seq`, which reads this memtable and
+    /// older ones, sees nothing. O(log dead ranges).
     #[inline]
-    pub(crate) fn dead_stretch(
+    pub(crate) fn dead_range(
         &self,
         tree: TreeId,
         asked: Asked<'_>,
         seq: SeqNo,
-    ) -> Option<Stretch> {
+    ) -> Option<DeadRange> {
         self.dead.find(tree, asked, seq)
     }
 
-    /// Records a stretch in which a reader at `seq`, which reads this memtable and older ones, saw
-    /// nothing living; later readers pass it at once. O(keys of the memtable in it that are in no
-    /// other stretch).
-    pub(crate) fn record_dead(self: &Arc<Self>, tree: TreeId, stretch: Stretch, seq: SeqNo) {
-        self.dead.record(&self.bytes, tree, stretch, seq, |parts| self.newest_of_dead(tree, parts));
+    /// Records a dead range in which a reader at `seq`, which reads this memtable and older ones,
+    /// saw nothing living; later readers pass it at once. O(keys of the memtable in it that are in
+    /// no other dead range).
+    pub(crate) fn record_dead_range(self: &Arc<Self>, tree: TreeId, dead: DeadRange, seq: SeqNo) {
+        self.dead.record(&self.bytes, tree, dead, seq, |parts| self.newest_of_dead(tree, parts));
     }
 
     /// The greatest sequence number of a tombstone in these parts, if the memtable has nothing but
@@ -78,14 +78,15 @@ impl Memtable {
         Some(newest)
     }
 
-    /// Must be called before a sub-tree gets entries with the sequence number `seq` that bypass the
-    /// memtable, and before a reader can see them: keys that were found dead may not be any more.
+    /// Must be called before an LSM tree gets entries with the sequence number `seq` that bypass
+    /// the memtable, and before a reader can see them: keys that were found dead may not be any
+    /// more.
     pub(crate) fn forget_dead(&self, tree: TreeId, seq: SeqNo) {
         self.dead.forget(tree, seq);
     }
 
     /// Counts entries that a walk stepped over.
-    pub(crate) fn note_passed(&self, entries: u64) {
+    pub(crate) fn count_passed(&self, entries: u64) {
         self.passed.fetch_add(entries, Ordering::Relaxed);
     }
 

@@ -229,9 +229,9 @@ pub(crate) async fn load_async(found: Found) -> Result<Option<Slice>> {
             flying.push_back(engine.start(part));
         }
         let Some(pending) = flying.pop_front() else {
-            return large.table.noted(value.finish()).map(Some);
+            return large.table.counting_failure(value.finish()).map(Some);
         };
         let (result, bytes) = ended(pending).await;
-        large.table.noted(value.put(result, &bytes))?;
+        large.table.counting_failure(value.put(result, &bytes))?;
     }
 }

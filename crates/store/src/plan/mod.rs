@@ -9,7 +9,11 @@ pub(crate) mod point;
 
 use rhumb_sync::primitive::Arc;
 
-use crate::{error::Result, slice::BlockRef, table::Table};
+use crate::{
+    error::Result,
+    slice::BlockRef,
+    table::{self, Table},
+};
 
 /// A block that a plan needs to go on.
 #[derive(Clone)]
@@ -20,13 +24,8 @@ pub(crate) struct BlockRequest {
     pub(crate) block: u32,
 }
 
-/// The state of a plan when it stops.
-pub(crate) enum Progress<T> {
-    /// The answer.
-    Done(T),
-    /// The plan goes on once it has this block.
-    Need(BlockRequest),
-}
+/// The state of a plan when it stops: it has its answer, or it needs a block of some table.
+pub(crate) type Progress<T> = table::Progress<T, BlockRequest>;
 
 /// A read in progress.
 pub(crate) trait Plan {

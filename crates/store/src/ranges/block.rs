@@ -7,7 +7,7 @@
 
 use rhumb_sync::primitive::Arc;
 
-use super::stretches::{Builder, Ranges};
+use super::fragments::{Builder, Ranges};
 use crate::{
     slice::Slice,
     types::{KEY_BYTES_MAX, SEQ_END, SeqNo},
@@ -77,7 +77,7 @@ impl Ranges {
         }
         let ranges = builder.finish();
         if at != bytes.len() || ranges.is_empty() || ranges.keys().len() as u64 != count {
-            return Err("stretches that differ, and nothing behind them");
+            return Err("fragments that differ, and nothing behind them");
         }
         Ok(ranges)
     }

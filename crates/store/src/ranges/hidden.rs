@@ -14,7 +14,7 @@ const ENTRIES_MIN: u64 = 32;
 
 /// Consecutive entries that range tombstones hide, with all versions of each key.
 #[derive(Debug)]
-struct Run {
+struct HiddenRun {
     first: Box<[u8]>,
     last: Box<[u8]>,
     /// The greatest sequence number of an entry.
@@ -24,7 +24,7 @@ struct Run {
 
 /// Runs of hidden entries, in order.
 #[derive(Debug, Default)]
-pub(crate) struct HiddenRuns(Box<[Run]>);
+pub(crate) struct HiddenRuns(Box<[HiddenRun]>);
 
 impl HiddenRuns {
     /// Returns true if there are no runs.
@@ -47,17 +47,17 @@ impl HiddenRuns {
 
     /// The memory that it takes, in bytes.
     pub(crate) fn resident_bytes(&self) -> usize {
-        let keys = |run: &Run| run.first.len() + run.last.len();
-        self.0.iter().map(|run| keys(run) + size_of::<Run>()).sum()
+        let keys = |run: &HiddenRun| run.first.len() + run.last.len();
+        self.0.iter().map(|run| keys(run) + size_of::<HiddenRun>()).sum()
     }
 }
 
 /// Makes [`HiddenRuns`] of entries in the order of a table.
 #[derive(Default)]
 pub(crate) struct HiddenRunsBuilder {
-    runs: Vec<Run>,
+    runs: Vec<HiddenRun>,
     /// The run that may go on.
-    open: Option<Run>,
+    open: Option<HiddenRun>,
     /// The key of the last entry; `is_hidden` says whether its newest version was hidden.
     key: Vec<u8>,
     is_hidden: bool,
@@ -66,7 +66,7 @@ pub(crate) struct HiddenRunsBuilder {
 impl HiddenRunsBuilder {
     /// Takes an entry; `newest` is the number of the newest range tombstone that covers it, 0 if
     /// there is none. Amortised O(key).
-    pub(crate) fn note(&mut self, key: &[u8], seq: SeqNo, newest: SeqNo) {
+    pub(crate) fn record(&mut self, key: &[u8], seq: SeqNo, newest: SeqNo) {
         if *key != *self.key {
             // The newest version decides: if it is hidden, so are all older ones.
             self.is_hidden = seq < newest;
@@ -77,7 +77,8 @@ impl HiddenRunsBuilder {
             self.key.extend_from_slice(key);
         }
         if self.is_hidden {
-            let begin = || Run { first: key.into(), last: Box::default(), most: 0, entries: 0 };
+            let begin =
+                || HiddenRun { first: key.into(), last: Box::default(), most: 0, entries: 0 };
             let run = self.open.get_or_insert_with(begin);
             (run.most, run.entries) = (run.most.max(seq), run.entries + 1);
         }

@@ -1,4 +1,4 @@
-//! The range tombstones of one sub-tree in a memtable, in the order in which they came.
+//! The range tombstones of one LSM tree in a memtable, in the order in which they came.
 //!
 //! Thread safety: any number of threads may read, and never wait; one at a time adds. Nothing is
 //! removed. Invariant: every item numbered below `len` is on its shelf.
@@ -7,7 +7,7 @@
 //! chunks up to the *c*-th; their number is the lowest set bit of *c*. So any beginning of the list
 //! is O(log n) blocks and up to seven tombstones. Adding costs O(log n) on average, and a reader at
 //! an older sequence number finds what it sees as fast as one at the newest. A block knows only the
-//! newest tombstone over each stretch, so tombstones that cover each other take no more room than
+//! newest tombstone over each fragment, so tombstones that cover each other take no more room than
 //! as many that lie beside each other.
 //!
 //! Keys that are written under a tombstone of the list are kept beside it: between them, a walk
@@ -19,9 +19,9 @@ use crossbeam_skiplist::SkipSet;
 use rhumb_sync::primitive::{AtomicUsize, Ordering};
 
 use super::{
-    Span,
+    RangeSpan,
+    fragments::{Ranges, newest_of_both},
     shelf::Shelf,
-    stretches::{Ranges, newest_of_both},
 };
 use crate::{slice::Slice, types::SeqNo};
 
@@ -38,8 +38,8 @@ pub(crate) struct Tombstone {
 }
 
 impl Tombstone {
-    /// As [`Ranges::meet`].
-    fn meet(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+    /// As [`Ranges::narrow_to_fragment`].
+    fn narrow_to_fragment(&self, key: &[u8], seq: SeqNo, span: &mut RangeSpan) -> bool {
         if *key < *self.from {
             span.narrow(None, Some(&self.from));
             return false;
@@ -87,7 +87,7 @@ impl RangeLog {
 
     /// Records the key of an entry that is about to be inserted, if a tombstone covers it. Returns
     /// the number of bytes of memory that this took. O(log² n).
-    pub(crate) fn note_entry(&self, key: &[u8]) -> usize {
+    pub(crate) fn record_entry(&self, key: &[u8]) -> usize {
         if self.newest(key, SeqNo::MAX) == 0 || self.written_over.contains(key) {
             return 0;
         }
@@ -180,21 +180,21 @@ impl RangeLog {
 
     /// Narrows `span` to keys around `key` for all of which the same tombstone is the newest that a
     /// reader at `seq` sees, and records it there. Returns true if there is one. O(log² n).
-    pub(crate) fn meet(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+    pub(crate) fn narrow_to_fragment(&self, key: &[u8], seq: SeqNo, span: &mut RangeSpan) -> bool {
         let seen = self.seen(seq);
         // Tombstones that are older than the newest one over the key change nothing.
-        self.singles(seen - seen % CHUNK, seen).any(|one| one.meet(key, seq, span))
-            || self.blocks(seen).any(|block| block.meet(key, SeqNo::MAX, span))
+        self.singles(seen - seen % CHUNK, seen).any(|one| one.narrow_to_fragment(key, seq, span))
+            || self.blocks(seen).any(|block| block.narrow_to_fragment(key, SeqNo::MAX, span))
     }
 
-    /// As [`Ranges::meet_run`], for the newest block with a tombstone that covers the key.
-    pub(crate) fn meet_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+    /// As [`Ranges::narrow_to_run`], for the newest block with a tombstone that covers the key.
+    pub(crate) fn narrow_to_run(&self, key: &[u8], seq: SeqNo, span: &mut RangeSpan) -> bool {
         let seen = self.seen(seq);
         let mut singles = self.singles(seen - seen % CHUNK, seen);
-        if singles.any(|one| one.meet(key, seq, span)) {
+        if singles.any(|one| one.narrow_to_fragment(key, seq, span)) {
             return true;
         }
-        self.blocks(seen).any(|block| block.meet_run(key, SeqNo::MAX, span))
+        self.blocks(seen).any(|block| block.narrow_to_run(key, SeqNo::MAX, span))
     }
 
     /// The greatest sequence number of a tombstone.
@@ -203,7 +203,7 @@ impl RangeLog {
         len.checked_sub(1).and_then(|last| self.tombstones.get(last)).map_or(0, |one| one.seq)
     }
 
-    /// The first `seen` tombstones as one list: the newest over each stretch.
+    /// The first `seen` tombstones as one list: the newest over each fragment.
     fn flat(&self, seen: usize) -> Ranges {
         let singles = self.singles(seen - seen % CHUNK, seen);
         let singles = singles.map(|one| Ranges::of(&one.from, one.to.as_ref(), one.seq));
@@ -216,14 +216,14 @@ impl RangeLog {
     /// them.
     pub(crate) fn retained(&self, snapshots: &[SeqNo]) -> Ranges {
         let mut before = (0, 0);
-        let mut strata = Vec::new();
+        let mut stripes = Vec::new();
         for seq in snapshots.iter().copied().chain([SeqNo::MAX]) {
             let seen = self.seen(seq);
             if seen > before.0 {
-                strata.push(self.flat(seen).after(before.1));
+                stripes.push(self.flat(seen).after(before.1));
             }
             before = (seen, seq);
         }
-        Ranges::union(strata)
+        Ranges::union(stripes)
     }
 }

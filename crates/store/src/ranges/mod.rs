@@ -1,23 +1,23 @@
 //! Range tombstones: deletes of all keys from one up to another.
 //!
-//! Tombstones that overlap are cut at each other's ends, so that the keys fall into *stretches*:
-//! the same tombstones cover all keys of a stretch. Invariants:
+//! Tombstones that overlap are cut at each other's ends, so that the keys fall into *fragments*:
+//! the same tombstones cover all keys of a fragment. Invariants:
 //!
-//! 1. A tombstone hides the entries of its sub-tree with smaller numbers from readers at its own
+//! 1. A tombstone hides the entries of its LSM tree with smaller numbers from readers at its own
 //!    number or later, and nothing else.
 //! 2. For one key, a tombstone in a shallower structure is newer than all in deeper ones, as
 //!    entries are: the first structure that has an entry or a tombstone for a key decides.
 //! 3. Bounds are at most as long as keys may be ([`span_of`]).
 //!
-//! No I/O and no locks here. `log.rs` has the tombstones of a memtable, `stretches.rs` those of a
+//! No I/O and no locks here. `log.rs` has the tombstones of a memtable, `fragments.rs` those of a
 //! table, `block.rs` their bytes, and `hidden.rs` the entries of a table that its own tombstones
 //! hide.
 
 mod block;
+mod fragments;
 mod hidden;
 mod log;
 mod shelf;
-mod stretches;
 #[cfg(test)]
 mod tests;
 
@@ -32,9 +32,9 @@ use crate::{
 };
 
 pub(crate) use self::{
+    fragments::{Ranges, Sweep},
     hidden::{HiddenRuns, HiddenRunsBuilder},
     log::{RangeLog, Tombstone},
-    stretches::{Ranges, Sweep},
 };
 
 /// The largest key that can be below `end`, or `end` itself if there is no such key.
@@ -75,7 +75,7 @@ pub(crate) fn newest_of(seqs: &[SeqNo], seq: SeqNo) -> SeqNo {
 
 /// Keys around one key for all of which the same tombstone is the newest that a reader sees.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Span {
+pub(crate) struct RangeSpan {
     /// Where they begin; absent if no tombstone is before them.
     pub(crate) from: Option<Slice>,
     /// Where they end; absent if no tombstone is after them.
@@ -90,7 +90,7 @@ pub(crate) struct Span {
     pub(crate) deeper_to: SeqNo,
 }
 
-impl Span {
+impl RangeSpan {
     /// Leaves out the keys before `from` and those at or after `to`.
     pub(crate) fn narrow(&mut self, from: Option<&Slice>, to: Option<&Slice>) {
         if let Some(from) = from

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-/// The number of places in the first row; each further row has twice as many.
+/// The number of slots in the first row; each further row has twice as many.
 const FIRST: usize = 8;
 /// The number of rows; this many rows hold more than memory does.
 const ROWS: usize = 32;
@@ -20,8 +20,8 @@ impl<T> Shelf<T> {
         Self { rows: std::array::from_fn(|_| OnceLock::new()) }
     }
 
-    /// The number of the row of item `at`, the row's length, and the item's place in it.
-    fn place(at: usize) -> (usize, usize, usize) {
+    /// The number of the row of item `at`, the row's length, and the item's index in it.
+    fn locate(at: usize) -> (usize, usize, usize) {
         let row = ((at + FIRST) / FIRST).ilog2() as usize;
         let len = FIRST << row;
         (row, len, at + FIRST - len)
@@ -30,16 +30,16 @@ impl<T> Shelf<T> {
     /// Item `at`, if it was put.
     #[inline]
     pub(super) fn get(&self, at: usize) -> Option<&T> {
-        let (row, _, place) = Self::place(at);
-        self.rows.get(row)?.get()?.get(place)?.get()
+        let (row, _, index) = Self::locate(at);
+        self.rows.get(row)?.get()?.get(index)?.get()
     }
 
     /// Puts item `at`, which was not put before.
     pub(super) fn put(&self, at: usize, item: T) {
-        let (row, len, place) = Self::place(at);
+        let (row, len, index) = Self::locate(at);
         let Some(row) = self.rows.get(row) else { return };
         let row = row.get_or_init(|| (0..len).map(|_| OnceLock::new()).collect());
         // Refused only if it was put before.
-        let _ = row[place].set(item);
+        let _ = row[index].set(item);
     }
 }

@@ -4,7 +4,9 @@ use std::ops::Bound;
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{HiddenRunsBuilder, RangeLog, Ranges, Span, Sweep, Tombstone, last_below, span_of};
+use super::{
+    HiddenRunsBuilder, RangeLog, RangeSpan, Ranges, Sweep, Tombstone, last_below, span_of,
+};
 use crate::{
     keys::key_after,
     slice::Slice,
@@ -68,7 +70,7 @@ fn probes(all: &[Tombstone], more: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 /// Checks that the same tombstone is the newest over all keys of the span.
-fn assert_even(span: &Span, all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
+fn assert_even(span: &RangeSpan, all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
     for key in probes {
         let is_inside = span.from.as_ref().is_none_or(|from| **from <= **key)
             && span.to.as_ref().is_none_or(|to| **key < **to);
@@ -80,7 +82,7 @@ fn assert_even(span: &Span, all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
 
 /// Checks that tombstones with the span's number or greater ones cover all keys of it, or that none
 /// covers any.
-fn assert_run(span: &Span, key: &[u8], all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
+fn assert_run(span: &RangeSpan, key: &[u8], all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
     let is_inside = |key: &[u8]| {
         span.from.as_ref().is_none_or(|from| **from <= *key)
             && span.to.as_ref().is_none_or(|to| *key < **to)
@@ -105,12 +107,12 @@ proptest! {
             for key in &probes {
                 let expected = newest(&all, key, seq);
                 prop_assert_eq!(log.newest(key, seq), expected);
-                let mut span = Span::default();
-                prop_assert_eq!(log.meet(key, seq, &mut span), expected > 0);
+                let mut span = RangeSpan::default();
+                prop_assert_eq!(log.narrow_to_fragment(key, seq, &mut span), expected > 0);
                 prop_assert_eq!(span.seq, expected);
                 assert_even(&span, &all, &probes, seq);
-                let mut run = Span::default();
-                prop_assert_eq!(log.meet_run(key, seq, &mut run), expected > 0);
+                let mut run = RangeSpan::default();
+                prop_assert_eq!(log.narrow_to_run(key, seq, &mut run), expected > 0);
                 assert_run(&run, key, &all, &probes, seq);
             }
         }
@@ -178,9 +180,9 @@ proptest! {
             prop_assert_eq!(closed.newest(key, SeqNo::MAX), ranges.newest(key, SeqNo::MAX));
         }
         for key in &probes(&all, &more) {
-            let mut run = Span::default();
+            let mut run = RangeSpan::default();
             let is_over = closed.newest(key, SeqNo::MAX) > 0;
-            prop_assert_eq!(closed.meet_run(key, SeqNo::MAX, &mut run), is_over);
+            prop_assert_eq!(closed.narrow_to_run(key, SeqNo::MAX, &mut run), is_over);
             if **key <= *last {
                 assert_run(&run, key, &all, &[], SeqNo::MAX);
             }
@@ -284,12 +286,12 @@ fn runs_of_hidden_entries_are_found_from_any_key_in_them() {
     for at in 0..100 {
         // Two versions each; 50 was written again under the tombstone 900.
         let newest = if at == 50 { 950 } else { 200 + u64::from(at) };
-        builder.note(&key(at), newest, 900);
-        builder.note(&key(at), 100, 900);
+        builder.record(&key(at), newest, 900);
+        builder.record(&key(at), 100, 900);
     }
     // The run goes on over a gap.
-    (200..210).for_each(|at| builder.note(&key(at), 5, 900));
-    builder.note(&key(210), 5, 0);
+    (200..210).for_each(|at| builder.record(&key(at), 5, 900));
+    builder.record(&key(210), 5, 0);
     let runs = builder.finish();
     let (first, second) = ((key(0), key(49)), (key(51), key(209)));
     let find =
@@ -306,11 +308,11 @@ fn runs_of_hidden_entries_are_found_from_any_key_in_them() {
 #[test]
 fn keys_written_under_tombstones_are_known() {
     let log = RangeLog::new();
-    assert_eq!(log.note_entry(b"m"), 0, "nothing lies over it");
+    assert_eq!(log.record_entry(b"m"), 0, "nothing covers it");
     log.add(Tombstone { from: b"k".to_vec().into(), to: Some(b"p".to_vec().into()), seq: 9 });
-    assert_eq!(log.note_entry(b"a"), 0, "nothing lies over it");
-    assert!(log.note_entry(b"n") > 0 && log.note_entry(b"l") > 0);
-    assert_eq!(log.note_entry(b"n"), 0, "it is known");
+    assert_eq!(log.record_entry(b"a"), 0, "nothing covers it");
+    assert!(log.record_entry(b"n") > 0 && log.record_entry(b"l") > 0);
+    assert_eq!(log.record_entry(b"n"), 0, "it is known");
     let next = |key: &[u8], forward| log.next_written_over(key, forward).map(Vec::from);
     assert_eq!(next(b"k", true), Some(b"l".to_vec()));
     assert_eq!(next(b"l", true), Some(b"n".to_vec()));

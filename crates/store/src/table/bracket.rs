@@ -4,16 +4,16 @@
 //!
 //! Does no I/O: it says which block to look into, and is told on which side of it the key is.
 
-/// Where a key's place is, relative to a block.
+/// Where a key's position is, relative to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The block has no entries.
     Empty,
-    /// All its entries are before the place.
+    /// All its entries are before the position.
     Before,
-    /// All its entries are at or after the place.
+    /// All its entries are at or after the position.
     Behind,
-    /// The place is between two of its entries: no other block matters.
+    /// The position is between two of its entries: no other block matters.
     Within,
 }
 
@@ -22,22 +22,22 @@ pub(crate) enum Side {
 enum Stage {
     /// The block that the index named.
     Named,
-    /// The block above it, because the named block's entries are before the place.
+    /// The block above it, because the named block's entries are before the position.
     Above,
-    /// The block below it, because the named block's entries are at or after the place.
+    /// The block below it, because the named block's entries are at or after the position.
     Below,
     /// The index was wrong: bisect the blocks that are left.
     Bisect,
 }
 
-/// The search for a place, given that blocks are in the order of their entries.
+/// The search for a position, given that blocks are in the order of their entries.
 ///
 /// Where the index is right, the search looks into at most one block beside the one that it names,
 /// and into the empty blocks between them. Where the index is wrong, it looks into O(log blocks)
 /// blocks and empty ones.
 ///
-/// Invariant: all entries in blocks below `low` are before the place, and all in blocks from `high`
-/// on are at or after it.
+/// Invariant: all entries in blocks below `low` are before the position, and all in blocks from
+/// `high` on are at or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bracket {
     low: u32,
@@ -61,9 +61,9 @@ impl Bracket {
         self.block
     }
 
-    /// Once [`Bracket::note`] has said that the search is over: the first block from here on that
-    /// has entries holds the first entry at or after the place.
-    pub(crate) fn place(&self) -> u32 {
+    /// Once [`Bracket::narrow`] has said that the search is over: the first block from here on that
+    /// has entries holds the first entry at or after the position.
+    pub(crate) fn position_block(&self) -> u32 {
         self.high
     }
 
@@ -73,11 +73,11 @@ impl Bracket {
     }
 
     /// Takes the [`Side`] of block [`Bracket::block`], which is not [`Side::Within`]. False if the
-    /// search is over: the place is between two blocks.
+    /// search is over: the position is between two blocks.
     #[must_use]
-    pub(crate) fn note(&mut self, side: Side) -> bool {
+    pub(crate) fn narrow(&mut self, side: Side) -> bool {
         match side {
-            // Walks towards what is after the place, so that the run ends there.
+            // Walks towards what is after the position, so that the run ends there.
             Side::Empty if self.stage == Stage::Below => self.high = self.block,
             Side::Empty => {
                 self.block += 1;
@@ -115,14 +115,14 @@ mod tests {
 
     use super::*;
 
-    /// Looks for a place between the numbers in `blocks`. Returns the place, the number of blocks
-    /// with entries that were looked into, and whether the index was found to be wrong.
-    fn search(blocks: &[Vec<u32>], named: u32, place: u32) -> (Result<u32, u32>, u32, bool) {
+    /// Looks for a position between the numbers in `blocks`. Returns the position, the number of
+    /// blocks with entries that were looked into, and whether the index was found to be wrong.
+    fn search(blocks: &[Vec<u32>], named: u32, position: u32) -> (Result<u32, u32>, u32, bool) {
         let mut bracket = Bracket::new(blocks.len() as u32, named);
         let mut looks = 0;
         loop {
             let block = &blocks[bracket.block() as usize];
-            let before = block.iter().filter(|n| **n < place).count();
+            let before = block.iter().filter(|n| **n < position).count();
             let side = match (block.len(), before) {
                 (0, _) => Side::Empty,
                 (count, before) if before == count => Side::Before,
@@ -130,8 +130,8 @@ mod tests {
                 _ => return (Ok(bracket.block()), looks + 1, bracket.is_refuted()),
             };
             looks += u32::from(side != Side::Empty);
-            if !bracket.note(side) {
-                return (Err(bracket.place()), looks, bracket.is_refuted());
+            if !bracket.narrow(side) {
+                return (Err(bracket.position_block()), looks, bracket.is_refuted());
             }
         }
     }
@@ -140,22 +140,22 @@ mod tests {
         #[test]
         fn every_place_is_found_from_everywhere(counts in prop::collection::vec(prop_oneof![Just(0usize), 1usize..4], 1..40)) {
             let mut next = 0..;
-            // Even numbers are there, odd ones are places between them.
+            // Even numbers are there, odd ones are positions between them.
             let blocks: Vec<Vec<u32>> = counts.iter().map(|count| next.by_ref().take(*count).map(|n| n * 2 + 1).collect()).collect();
             let total: usize = counts.iter().sum();
-            for place in (0..=total as u32).map(|n| n * 2) {
-                // What a right index may say: a block with the neighbours of the place, or between
-                // them.
-                let lo = blocks.iter().rposition(|block| block.first().is_some_and(|n| *n < place));
-                let hi = blocks.iter().position(|block| block.last().is_some_and(|n| *n > place));
+            for position in (0..=total as u32).map(|n| n * 2) {
+                // What a right index may say: a block with the neighbours of the position, or
+                // between them.
+                let lo = blocks.iter().rposition(|block| block.first().is_some_and(|n| *n < position));
+                let hi = blocks.iter().position(|block| block.last().is_some_and(|n| *n > position));
                 for named in 0..blocks.len() {
-                    let (found, looks, refuted) = search(&blocks, named as u32, place);
+                    let (found, looks, refuted) = search(&blocks, named as u32, position);
                     match found {
                         Ok(block) => prop_assert!(lo == hi && lo == Some(block as usize)),
-                        Err(place) => {
-                            prop_assert!(lo.is_none_or(|lo| lo < place as usize));
-                            let behind = blocks[place as usize..].iter().position(|block| !block.is_empty());
-                            prop_assert_eq!(behind.map(|at| at + place as usize), hi);
+                        Err(position) => {
+                            prop_assert!(lo.is_none_or(|lo| lo < position as usize));
+                            let behind = blocks[position as usize..].iter().position(|block| !block.is_empty());
+                            prop_assert_eq!(behind.map(|at| at + position as usize), hi);
                         }
                     }
                     let is_right = lo.is_none_or(|lo| lo <= named) && hi.is_none_or(|hi| named <= hi);

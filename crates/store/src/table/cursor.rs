@@ -1,7 +1,7 @@
 //! Walks a table's entries in both directions.
 //!
 //! A cursor is a state machine that never waits for the disk: each step either ends
-//! ([`Step::Ready`]) or asks for a block ([`Step::Need`]) and goes on when it is handed over
+//! ([`Step::Done(())`]) or asks for a block ([`Step::Need`]) and goes on when it is handed over
 //! ([`TableCursor::resume`]). [`TableCursor::drive`] does that with ordinary reads.
 //!
 //! A seek begins in the block that the index names and ends at the entries beside the target. So a
@@ -21,8 +21,9 @@ use rhumb_sync::epoch::pin;
 
 use super::{
     TableCounters,
-    block::{BlockView, Damaged, Shape, Target},
+    block::{BlockView, Damaged, SeekTarget, Shape},
     bracket::{Bracket, Side},
+    progress::Progress,
     read_ahead::{Access, Demand, ReadAhead},
     reader::Table,
 };
@@ -36,15 +37,9 @@ use crate::{
     types::{Kind, SeqNo},
 };
 
-/// How a move of a cursor went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Step {
-    /// The cursor is where it should be, or past the end ([`TableCursor::is_valid`]).
-    Ready,
-    /// The cursor waits for this block.
-    Need(u32),
-}
+/// The state of a move of a cursor. Once it is done, the cursor is where it should be, or past the
+/// end ([`TableCursor::is_valid`]). Until then it waits for the block of this number.
+pub(crate) type Step = Progress<()>;
 
 /// What to do with the next block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +56,7 @@ enum Goal {
 
 /// Where a goal is met.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Landing {
     /// At this entry of the block.
     At(usize),
     /// Not in the block: look into this one next, if there is one.
@@ -154,10 +149,10 @@ impl TableCursor {
     /// Moves to the next entry; from the last one, to none. A cursor on none stays there.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Step> {
-        let Some(standing) = &self.standing else { return Ok(Step::Ready) };
+        let Some(standing) = &self.standing else { return Ok(Step::Done(())) };
         let (number, position) = (standing.number, standing.position);
         if self.stand_within(position + 1)? {
-            return Ok(Step::Ready);
+            return Ok(Step::Done(()));
         }
         self.goal = Goal::First;
         self.leave_for(number.checked_add(1))
@@ -166,10 +161,10 @@ impl TableCursor {
     /// Moves to the previous entry; from the first one, to none. A cursor on none stays there.
     #[inline]
     pub(crate) fn prev(&mut self) -> Result<Step> {
-        let Some(standing) = &self.standing else { return Ok(Step::Ready) };
+        let Some(standing) = &self.standing else { return Ok(Step::Done(())) };
         let (number, position) = (standing.number, standing.position);
         if position > 0 && self.stand_within(position - 1)? {
-            return Ok(Step::Ready);
+            return Ok(Step::Done(()));
         }
         self.goal = Goal::Last;
         self.leave_for(number.checked_sub(1))
@@ -181,7 +176,7 @@ impl TableCursor {
     /// `seq`. Moves by one entry at least. O(log entries of a block): all versions of a key lie in
     /// one block.
     pub(crate) fn pass_versions(&mut self, seq: Option<SeqNo>, forward: bool) -> Result<Step> {
-        let Some(standing) = &self.standing else { return Ok(Step::Ready) };
+        let Some(standing) = &self.standing else { return Ok(Step::Done(())) };
         let (number, position) = (standing.number, standing.position);
         // In the table's own numbers; none are visible where all are numbered above `seq`.
         let own = seq.and_then(|seq| seq.checked_sub(self.table.seq_shift()));
@@ -191,7 +186,7 @@ impl TableCursor {
         }
         let view = standing.shape.view(standing.block.bytes());
         let bound = |key: &[u8], seq| {
-            view.lower_bound(Target { key, seq })
+            view.lower_bound(SeekTarget { key, seq })
                 .map_err(|damaged| self.table.damaged_block(number, damaged))
         };
         let at = bound(&key, own.unwrap_or(SeqNo::MAX))?;
@@ -204,7 +199,7 @@ impl TableCursor {
         if let Some(to) = to
             && self.stand_within(to)?
         {
-            return Ok(Step::Ready);
+            return Ok(Step::Done(()));
         }
         self.goal = if forward { Goal::First } else { Goal::Last };
         self.leave_for(if forward { number.checked_add(1) } else { number.checked_sub(1) })
@@ -218,7 +213,7 @@ impl TableCursor {
     /// Goes on with the block that was asked for.
     pub(crate) fn resume(&mut self, block: BlockRef) -> Result<Step> {
         match self.arrive(self.wanted, block)? {
-            None => Ok(Step::Ready),
+            None => Ok(Step::Done(())),
             Some(next) => self.go(next),
         }
     }
@@ -245,12 +240,12 @@ impl TableCursor {
         self.ahead.want(&self.table, number, backward)
     }
 
-    /// Says that the walk will want about `pages` pages of the cursor's source. Those that are not
+    /// Hints that the walk will read about `pages` more pages of the table. Those that are not
     /// in memory are [wanted] now, from the block that the cursor waits for, or else from the one
     /// that it stands in.
     ///
     /// [wanted]: TableCursor::small_part
-    pub(crate) fn foresee(
+    pub(crate) fn hint_pages(
         &mut self,
         waits_for: Option<u32>,
         pages: impl Fn(Demand) -> u32,
@@ -261,7 +256,7 @@ impl TableCursor {
             (None, Some(standing)) => (standing.number, Demand::Standing),
             (None, None) => return Ok(()),
         };
-        self.ahead.foresee(&self.table, number, demand, pages(demand), backward)
+        self.ahead.hint_pages(&self.table, number, demand, pages(demand), backward)
     }
 
     /// Brings in a block that the cursor asked for.
@@ -372,7 +367,7 @@ impl TableCursor {
             Some(number) => self.go(number),
             None => {
                 self.leave();
-                Ok(Step::Ready)
+                Ok(Step::Done(()))
             }
         }
     }
@@ -391,7 +386,7 @@ impl TableCursor {
                 return Ok(Step::Need(number));
             };
             match self.arrive(number, block)? {
-                None => return Ok(Step::Ready),
+                None => return Ok(Step::Done(())),
                 Some(next) => number = next,
             }
         }
@@ -421,11 +416,11 @@ impl TableCursor {
     fn arrive(&mut self, number: u32, block: BlockRef) -> Result<Option<u32>> {
         self.leave();
         let placed = Shape::read(block.bytes())
-            .and_then(|shape| Ok((shape, self.place(number, &shape.view(block.bytes()))?)));
+            .and_then(|shape| Ok((shape, self.landing(number, &shape.view(block.bytes()))?)));
         let (shape, position) =
             match placed.map_err(|damaged| self.table.damaged_block(number, damaged))? {
-                (shape, Place::At(position)) => (shape, position),
-                (_, Place::Beyond(next)) => {
+                (shape, Landing::At(position)) => (shape, position),
+                (_, Landing::Beyond(next)) => {
                     let next = next.filter(|next| *next < self.table.index().block_count());
                     if self.aside.as_ref().is_none_or(|(aside, _)| Some(*aside) != next) {
                         self.aside = Some((number, block));
@@ -452,18 +447,18 @@ impl TableCursor {
     }
 
     /// Returns where in block `number` the goal is met, or which block to look into next.
-    fn place(&mut self, number: u32, view: &BlockView<'_>) -> Result<Place, Damaged> {
+    fn landing(&mut self, number: u32, view: &BlockView<'_>) -> Result<Landing, Damaged> {
         let last = view.count().checked_sub(1);
         Ok(match self.goal {
-            Goal::First => last.map_or(Place::Beyond(number.checked_add(1)), |_| Place::At(0)),
-            Goal::Last => last.map_or(Place::Beyond(number.checked_sub(1)), Place::At),
+            Goal::First => last.map_or(Landing::Beyond(number.checked_add(1)), |_| Landing::At(0)),
+            Goal::Last => last.map_or(Landing::Beyond(number.checked_sub(1)), Landing::At),
             Goal::SeekFrom | Goal::SeekBefore => self.seek_in(view)?,
         })
     }
 
-    /// [`TableCursor::place`] of a seek.
-    fn seek_in(&mut self, view: &BlockView<'_>) -> Result<Place, Damaged> {
-        let target = Target { key: &self.target, seq: self.target_seq };
+    /// [`TableCursor::landing`] of a seek.
+    fn seek_in(&mut self, view: &BlockView<'_>) -> Result<Landing, Damaged> {
+        let target = SeekTarget { key: &self.target, seq: self.target_seq };
         let at = view.lower_bound(target)?;
         let side = match view.count() {
             0 => Side::Empty,
@@ -473,23 +468,23 @@ impl TableCursor {
             _ => Side::Within,
         };
         let was_refuted = self.bracket.is_refuted();
-        let is_over = side == Side::Within || !self.bracket.note(side);
+        let is_over = side == Side::Within || !self.bracket.narrow(side);
         if !was_refuted && self.bracket.is_refuted() {
             TableCounters::add(&self.table.counters().refuted, 1);
         }
         if !is_over {
-            return Ok(Place::Beyond(Some(self.bracket.block())));
+            return Ok(Landing::Beyond(Some(self.bracket.block())));
         }
-        // The entries beside the target are in this block, or in the two blocks beside the place,
-        // of which this is one.
+        // The entries beside the target are in this block, or in the two blocks beside the
+        // position, of which this is one.
         let is_from = self.goal == Goal::SeekFrom;
         self.goal = if is_from { Goal::First } else { Goal::Last };
         Ok(match side {
-            Side::Within | Side::Behind if is_from => Place::At(at),
-            Side::Within | Side::Before if at > 0 && !is_from => Place::At(at - 1),
-            Side::Within => Place::Beyond(self.bracket.block().checked_sub(1)),
-            _ if is_from => Place::Beyond(Some(self.bracket.place())),
-            _ => Place::Beyond(self.bracket.place().checked_sub(1)),
+            Side::Within | Side::Behind if is_from => Landing::At(at),
+            Side::Within | Side::Before if at > 0 && !is_from => Landing::At(at - 1),
+            Side::Within => Landing::Beyond(self.bracket.block().checked_sub(1)),
+            _ if is_from => Landing::Beyond(Some(self.bracket.position_block())),
+            _ => Landing::Beyond(self.bracket.position_block().checked_sub(1)),
         })
     }
 

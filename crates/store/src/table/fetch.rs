@@ -61,13 +61,13 @@ impl Table {
         TableCounters::add(&counters.reads, 1);
         TableCounters::add(&counters.read_bytes, len as u64);
         let offset = u64::from(first) * PAGE_BYTES as u64;
-        self.noted(read_exact_at(&*self.file, &self.path, pages, offset))
+        self.counting_failure(read_exact_at(&*self.file, &self.path, pages, offset))
     }
 
     /// Counts a read that failed.
     #[inline]
-    pub(crate) fn noted<T>(&self, result: Result<T>) -> Result<T> {
-        result.inspect_err(|error| self.ctx.counters.note_failure(error))
+    pub(crate) fn counting_failure<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.ctx.counters.count_failure(error))
     }
 
     /// The part of the file that a read of the pages of a [`Table::span`] is to read.
@@ -92,7 +92,7 @@ impl Table {
         result: std::io::Result<usize>,
     ) -> Result<()> {
         let offset = u64::from(first) * PAGE_BYTES as u64;
-        self.noted(check_read(&self.path, offset, pages.len(), result))
+        self.counting_failure(check_read(&self.path, offset, pages.len(), result))
     }
 
     /// Takes a block, which lies at `address`, out of pages that begin with page `first` and hold
@@ -127,7 +127,7 @@ impl Table {
         raw: &mut Bulk<u8>,
         stays: bool,
     ) -> Result<BlockRef> {
-        self.noted(self.unpack_pages(block, address, pages, frame, raw, stays))
+        self.counting_failure(self.unpack_pages(block, address, pages, frame, raw, stays))
     }
 
     fn unpack_pages(

@@ -33,7 +33,7 @@ pub(crate) enum FooterError {
 
 /// Where a section lies in the file, its header included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SectionPlace {
+pub(crate) struct SectionExtent {
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
@@ -44,12 +44,12 @@ pub(crate) struct Footer {
     pub(crate) table: FileId,
     pub(crate) data_pages: u32,
     pub(crate) block_count: u32,
-    pub(crate) index: SectionPlace,
-    pub(crate) filter: SectionPlace,
+    pub(crate) index: SectionExtent,
+    pub(crate) filter: SectionExtent,
     /// Of no length if there are no range tombstones. The footer does not store it: it is the range
     /// between the filter and the properties.
-    pub(crate) ranges: SectionPlace,
-    pub(crate) properties: SectionPlace,
+    pub(crate) ranges: SectionExtent,
+    pub(crate) properties: SectionExtent,
 }
 
 impl Footer {
@@ -58,9 +58,9 @@ impl Footer {
         out.extend_from_slice(&self.table.to_le_bytes());
         out.extend_from_slice(&self.data_pages.to_le_bytes());
         out.extend_from_slice(&self.block_count.to_le_bytes());
-        for place in [self.index, self.filter, self.properties] {
-            out.extend_from_slice(&place.offset.to_le_bytes());
-            out.extend_from_slice(&place.len.to_le_bytes());
+        for extent in [self.index, self.filter, self.properties] {
+            out.extend_from_slice(&extent.offset.to_le_bytes());
+            out.extend_from_slice(&extent.len.to_le_bytes());
         }
         let has_ranges = self.ranges.len > 0;
         let version = if has_ranges { FORMAT_VERSION_RANGES } else { FORMAT_VERSION };
@@ -91,9 +91,9 @@ impl Footer {
             FORMAT_VERSION_RANGES => true,
             other => return Err(FooterError::Version(other)),
         };
-        let place = |i| SectionPlace { offset: word(i), len: word(i + 1) };
-        let (filter, properties) = (place(4), place(6));
-        let mut ranges = SectionPlace { offset: filter.offset.saturating_add(filter.len), len: 0 };
+        let extent = |i| SectionExtent { offset: word(i), len: word(i + 1) };
+        let (filter, properties) = (extent(4), extent(6));
+        let mut ranges = SectionExtent { offset: filter.offset.saturating_add(filter.len), len: 0 };
         if has_ranges {
             ranges.len = properties.offset.saturating_sub(ranges.offset);
         }
@@ -101,19 +101,22 @@ impl Footer {
             table: word(0),
             data_pages: half(8),
             block_count: half(12),
-            index: place(2),
+            index: extent(2),
             filter,
             ranges,
             properties,
         };
         let mut end = u64::from(footer.data_pages) * PAGE_BYTES as u64;
         let ranges = has_ranges.then_some(ranges);
-        let places = [footer.index, filter].into_iter().chain(ranges).chain([properties]);
-        for place in places {
-            if place.offset != end || place.len < SECTION_HEADER_BYTES as u64 {
-                return damaged("sections one after the other", format!("one at {}", place.offset));
+        let extents = [footer.index, filter].into_iter().chain(ranges).chain([properties]);
+        for extent in extents {
+            if extent.offset != end || extent.len < SECTION_HEADER_BYTES as u64 {
+                return damaged(
+                    "sections one after the other",
+                    format!("one at {}", extent.offset),
+                );
             }
-            end = place.offset.saturating_add(place.len);
+            end = extent.offset.saturating_add(extent.len);
         }
         if half(68) != 0 || footer.data_pages == 0 || footer.block_count == 0 {
             return damaged("a table with blocks", format!("{} blocks", footer.block_count));
@@ -300,15 +303,15 @@ mod tests {
     use super::*;
 
     fn footer() -> Footer {
-        let place = |offset, len| SectionPlace { offset, len };
+        let extent = |offset, len| SectionExtent { offset, len };
         Footer {
             table: 7,
             data_pages: 12,
             block_count: 5,
-            index: place(12288, 100),
-            filter: place(12388, 50),
-            ranges: place(12438, 0),
-            properties: place(12438, 90),
+            index: extent(12288, 100),
+            filter: extent(12388, 50),
+            ranges: extent(12438, 0),
+            properties: extent(12438, 90),
         }
     }
 

@@ -139,8 +139,10 @@ impl Table {
         let seq = seq - self.seq_shift();
         let Some(loaded) = self.blocks().get(block, guard) else { return Ok(Lookup::Need(block)) };
         match BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq)) {
-            Ok(Some(found)) => Ok(self.tell(found, |start, len| loaded_slice(&loaded, start, len))),
-            Ok(None) => self.doubt(&loaded, block, key),
+            Ok(Some(found)) => {
+                Ok(self.answer(found, |start, len| loaded_slice(&loaded, start, len)))
+            }
+            Ok(None) => self.absent_or_unsure(&loaded, block, key),
             Err(damaged) => Err(self.damaged_block(block, damaged)),
         }
     }
@@ -150,7 +152,7 @@ impl Table {
     /// otherwise the blocks beside it must be searched.
     #[cold]
     #[inline(never)]
-    fn doubt(&self, payload: &[u8], block: u32, key: &[u8]) -> Result<Lookup> {
+    fn absent_or_unsure(&self, payload: &[u8], block: u32, key: &[u8]) -> Result<Lookup> {
         let side = BlockView::parse(payload).and_then(|view| view.side_of(key));
         let side = side.map_err(|damaged| self.damaged_block(block, damaged))?;
         if side == Side::Within {
@@ -159,7 +161,7 @@ impl Table {
         // For a key that is not in the table, only its place in the order counts.
         let named = self.index().seek(key).block;
         let mut bracket = Bracket::new(self.index().block_count(), named);
-        let goes_on = named != block || bracket.note(side);
+        let goes_on = named != block || bracket.narrow(side);
         Ok(if goes_on { Lookup::Unsure(bracket) } else { Lookup::Absent })
     }
 
@@ -209,7 +211,7 @@ impl Table {
         let view = BlockView::parse(block.bytes()).map_err(damaged)?;
         let side = view.side_of(key).map_err(damaged)?;
         if side != Side::Within {
-            let goes_on = bracket.note(side);
+            let goes_on = bracket.narrow(side);
             return Ok(if goes_on { Lookup::Unsure(*bracket) } else { Lookup::Absent });
         }
         let seq = seq.saturating_sub(self.seq_shift());
@@ -218,7 +220,7 @@ impl Table {
         };
         // The index named another block for this key.
         TableCounters::add(&self.counters().refuted, 1);
-        Ok(self.tell(found, |start, len| block.slice(start, len)))
+        Ok(self.answer(found, |start, len| block.slice(start, len)))
     }
 
     /// Resolves a lookup by reading the blocks that it needs.
@@ -226,7 +228,7 @@ impl Table {
     /// # Errors
     ///
     /// [`Error::Corrupt`] if a block is damaged, [`Error::Io`].
-    pub(crate) fn settle(
+    pub(crate) fn resolve(
         &self,
         mut lookup: Lookup,
         key: &[u8],
@@ -263,8 +265,8 @@ impl Table {
     /// The segment of the index that the key belongs to. Prefetches what [`Table::locate_in`]
     /// reads.
     #[inline]
-    pub(crate) fn approach(&self, key: &[u8]) -> usize {
-        self.index().approach(key)
+    pub(crate) fn find_segment(&self, key: &[u8]) -> usize {
+        self.index().find_segment(key)
     }
 
     /// The block that holds the key if it is here; the key belongs to this segment. Prefetches the
@@ -308,15 +310,15 @@ impl Table {
         let seq = seq.saturating_sub(self.seq_shift());
         let number = || self.index().locate(key);
         match BlockView::parse(block.bytes()).and_then(|view| view.find(key, hash, seq)) {
-            Ok(Some(found)) => Ok(self.tell(found, |start, len| block.slice(start, len))),
-            Ok(None) => self.doubt(block.bytes(), number(), key),
+            Ok(Some(found)) => Ok(self.answer(found, |start, len| block.slice(start, len))),
+            Ok(None) => self.absent_or_unsure(block.bytes(), number(), key),
             Err(damaged) => Err(self.damaged_block(number(), damaged)),
         }
     }
 
     /// Turns an entry found in a block into an answer.
     #[inline]
-    fn tell(&self, found: Found, value: impl FnOnce(usize, usize) -> Slice) -> Lookup {
+    fn answer(&self, found: Found, value: impl FnOnce(usize, usize) -> Slice) -> Lookup {
         let seq = found.seq + self.seq_shift();
         match found.kind {
             Kind::Tombstone => Lookup::Tombstone(seq),

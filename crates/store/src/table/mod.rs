@@ -40,6 +40,7 @@ mod lookup;
 mod new_tables;
 mod options;
 pub(crate) mod pages;
+mod progress;
 mod read_ahead;
 mod reader;
 mod sample;
@@ -50,7 +51,7 @@ mod values;
 mod warm;
 mod writer;
 
-pub use index_block::{IndexKind, StringCoding};
+pub use index_block::{BlockIndexKind, StringCoding};
 pub(crate) use options::TableLayout;
 pub use options::{Compression, TableOptions, Training};
 
@@ -62,7 +63,8 @@ pub(crate) use hash::KeyHash;
 pub(crate) use index_block::{BlockAddress, Trained};
 pub(crate) use lookup::{Hit, Lookup};
 pub(crate) use new_tables::NewTables;
-pub(crate) use read_ahead::{Access, Extent};
+pub(crate) use progress::Progress;
+pub(crate) use read_ahead::{Access, DataSize};
 pub(crate) use reader::Table;
 pub(crate) use sample::Drawn;
 pub use shared::TablePlace;
@@ -140,7 +142,7 @@ struct LastFailures {
 impl TableCounters {
     /// Counts a read that failed.
     #[cold]
-    pub(crate) fn note_failure(&self, error: &Error) {
+    pub(crate) fn count_failure(&self, error: &Error) {
         match error {
             Error::Corrupt(damage) => {
                 Self::add(&self.damage_met, 1);

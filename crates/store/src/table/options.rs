@@ -3,7 +3,7 @@
 
 use super::{
     format::{COMPRESSION_LZ4, COMPRESSION_NONE},
-    index_block::{IndexKind, StringCoding},
+    index_block::{BlockIndexKind, StringCoding},
 };
 
 /// How the blocks of a table are compressed. A block that does not become at least an eighth
@@ -49,7 +49,7 @@ impl Compression {
     }
 }
 
-/// When tables of kind [`IndexKind::Learned`] get their models.
+/// When tables of kind [`BlockIndexKind::Learned`] get their models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Training {
     /// While they are written.
@@ -93,8 +93,8 @@ const WRITERS_MANY: usize = 4;
 /// remembered. Existing tables stay as they are until a compaction rewrites them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// How the block of a key is found. Default [`IndexKind::Learned`].
-    pub index: Option<IndexKind>,
+    /// How the block of a key is found. Default [`BlockIndexKind::Learned`].
+    pub index: Option<BlockIndexKind>,
     /// How a learned index turns keys into numbers. Default [`StringCoding::Auto`].
     pub string_coding: Option<StringCoding>,
     /// When models are trained. Default [`Training::Always`].
@@ -150,7 +150,7 @@ impl From<TableLayout> for TableOptions {
 /// How tables are written: [`TableOptions`] with a value for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableLayout {
-    pub(crate) index: IndexKind,
+    pub(crate) index: BlockIndexKind,
     pub(crate) string_coding: StringCoding,
     pub(crate) training: Training,
     pub(crate) block_bytes: u32,
@@ -163,7 +163,7 @@ pub(crate) struct TableLayout {
 impl Default for TableLayout {
     fn default() -> Self {
         Self {
-            index: IndexKind::default(),
+            index: BlockIndexKind::default(),
             string_coding: StringCoding::default(),
             training: Training::default(),
             block_bytes: 4096,
@@ -179,7 +179,7 @@ impl TableLayout {
     /// Returns true if a flush trains models while `writers` writers contend with it. A compaction
     /// passes 0.
     pub(crate) fn trains(&self, writers: usize) -> bool {
-        self.index == IndexKind::Learned
+        self.index == BlockIndexKind::Learned
             && match self.training {
                 Training::Always => true,
                 Training::Adaptive => writers < WRITERS_MANY,
@@ -190,13 +190,17 @@ impl TableLayout {
     /// The options of a table that is written while `writers` writers are at work: see
     /// [`TableLayout::trains`].
     pub(crate) fn with_writers(&self, writers: usize) -> Self {
-        let index = if self.trains(writers) { IndexKind::Learned } else { IndexKind::BinarySearch };
+        let index = if self.trains(writers) {
+            BlockIndexKind::Learned
+        } else {
+            BlockIndexKind::BinarySearch
+        };
         Self { index, ..*self }
     }
 
     /// Returns true if a table that was written without a model may be given one.
     pub(crate) fn trains_while_reading(&self) -> bool {
-        self.index == IndexKind::Learned && self.training == Training::Adaptive
+        self.index == BlockIndexKind::Learned && self.training == Training::Adaptive
     }
 
     /// The same options with every number within its bounds.

@@ -24,14 +24,14 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// The header before the payload of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FrameHeader {
+pub(crate) struct PageFrameHeader {
     pub(crate) stored_len: u32,
     pub(crate) raw_len: u32,
     pub(crate) compression: u8,
     pub(crate) checksum: u64,
 }
 
-impl FrameHeader {
+impl PageFrameHeader {
     /// The header of a payload, with its checksum.
     pub(crate) fn of(
         table: FileId,
@@ -129,7 +129,7 @@ impl PageWriter {
     }
 
     /// Appends a frame; returns where it starts in the file.
-    pub(crate) fn put_frame(&mut self, header: FrameHeader, payload: &[u8]) -> Result<u64> {
+    pub(crate) fn put_frame(&mut self, header: PageFrameHeader, payload: &[u8]) -> Result<u64> {
         let page = self.room()?;
         let start = self.buffer.len();
         if self.first == PAGE_NO_FRAME {
@@ -270,7 +270,7 @@ impl<'p> FramePayload<'p> {
 pub(crate) fn find_frame(
     pages: &[u8],
     nth: u32,
-) -> Result<(FrameHeader, FramePayload<'_>), BadPages> {
+) -> Result<(PageFrameHeader, FramePayload<'_>), BadPages> {
     let first = match pages {
         [low, high, ..] => u16::from_le_bytes([*low, *high]),
         _ => return Err(BadPages { expected: "a page", at: 0 }),
@@ -293,13 +293,13 @@ pub(crate) fn find_frame(
     Ok((header, payload))
 }
 
-fn frame_header(pages: &[u8], at: usize) -> Result<FrameHeader, BadPages> {
+fn frame_header(pages: &[u8], at: usize) -> Result<PageFrameHeader, BadPages> {
     let short = BadPages { expected: "a block header within the pages", at: in_page(at) };
     let start = in_page(at);
     // Nearly always within one page.
     if start % PAGE_BYTES + FRAME_HEADER_BYTES <= PAGE_BYTES {
         let bytes = pages.get(start..).and_then(|bytes| bytes.first_chunk()).ok_or(short)?;
-        return Ok(FrameHeader::decode(*bytes));
+        return Ok(PageFrameHeader::decode(*bytes));
     }
     let mut bytes = [0; FRAME_HEADER_BYTES];
     let head_len = PAGE_BYTES - start % PAGE_BYTES;
@@ -307,7 +307,7 @@ fn frame_header(pages: &[u8], at: usize) -> Result<FrameHeader, BadPages> {
     let rest = rest..rest + FRAME_HEADER_BYTES - head_len;
     bytes[..head_len].copy_from_slice(pages.get(start..start + head_len).ok_or(short)?);
     bytes[head_len..].copy_from_slice(pages.get(rest).ok_or(short)?);
-    Ok(FrameHeader::decode(bytes))
+    Ok(PageFrameHeader::decode(bytes))
 }
 
 /// Where byte `at` of the stream lies within the pages that it is cut into.

@@ -1,10 +1,10 @@
-//! The part of a table's file that its cursor has in memory or has asked for: *pieces*, runs of
+//! The part of a table's file that its cursor has in memory or has asked for: *windows*, runs of
 //! pages one after another in the direction of the walk. The further a walk goes without a pause,
-//! the larger its pieces become. Once they are large, the next ones are asked for before they are
+//! the larger its windows become. Once they are large, the next ones are asked for before they are
 //! needed.
 //!
 //! Nothing here waits: [`ReadAhead::want`] says what is to be read, and the engine begins large
-//! pieces. The code that drives the cursor decides how the first pieces are read, and waits for
+//! windows. The code that drives the cursor decides how the first windows are read, and waits for
 //! them.
 
 use std::{
@@ -34,17 +34,17 @@ use crate::{
 
 /// The pages of a typical block (4 KiB). A walk seldom needs the whole of its first and last block.
 const PAGES_USUAL: u32 = (4 << 10) / PAGE_BYTES as u32;
-/// The number of pages in each piece of a long walk (512 KiB).
+/// The number of pages in each window of a long walk (512 KiB).
 const PAGES_MAX: u32 = (512 << 10) / PAGE_BYTES as u32;
-/// Each piece is this many times as large as the one before, up to [`PAGES_MAX`].
+/// Each window is this many times as large as the one before, up to [`PAGES_MAX`].
 const GROWTH: u32 = 4;
-/// The largest number of pages in a piece while read-ahead takes all of its memory (20 KiB).
+/// The largest number of pages in a window while read-ahead takes all of its memory (20 KiB).
 const PAGES_SCARCE: u32 = (20 << 10) / PAGE_BYTES as u32;
-/// The number of pieces that a long walk asks for beyond the one that it is in.
-const PIECES_AHEAD: usize = 3;
+/// The number of windows that a long walk asks for beyond the one that it is in.
+const WINDOWS_AHEAD: usize = 3;
 /// A walk that will want more pages than this is a long one from the start. It is never read ahead
 /// for more than it wants.
-const PAGES_LONG: u32 = (PIECES_AHEAD as u32 + 1) * PAGES_MAX;
+const PAGES_LONG: u32 = (WINDOWS_AHEAD as u32 + 1) * PAGES_MAX;
 
 /// How far a cursor reads ahead, and what becomes of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,13 +57,14 @@ pub(crate) enum Access {
     /// As [`Access::Cached`], with some pages ahead from the start: for walks whose every read goes
     /// through other threads, and that overlap with others.
     Overlapped,
-    /// For reading a large part of a table once: resident blocks are used, the largest pieces are
+    /// For reading a large part of a table once: resident blocks are used, the largest windows are
     /// read ahead, and nothing is kept.
     Sequential,
 }
 
 impl Access {
-    /// The number of pages in the first piece; it holds at least those of the block that is wanted.
+    /// The number of pages in the first window; it holds at least those of the block that is
+    /// wanted.
     fn first_pages(self) -> u32 {
         match self {
             Self::Blocks => 1,
@@ -76,13 +77,13 @@ impl Access {
 
 /// The size of a table, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct DataSize {
     entries: u64,
     /// The number of pages of data blocks.
     pages: u64,
 }
 
-impl Extent {
+impl DataSize {
     /// The extent of a table.
     pub(crate) fn of(table: &Table) -> Self {
         Self { entries: table.meta().entries, pages: u64::from(table.data_pages()) }
@@ -139,7 +140,7 @@ pub(crate) enum Demand {
     Standing,
 }
 
-impl Sum for Extent {
+impl Sum for DataSize {
     fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
         parts.fold(Self::default(), |sum, part| Self {
             entries: sum.entries + part.entries,
@@ -148,27 +149,27 @@ impl Sum for Extent {
     }
 }
 
-/// The pieces of one cursor.
+/// The windows of one cursor.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     access: Access,
     /// In the direction of the walk, without gaps.
-    pieces: VecDeque<Piece>,
+    windows: VecDeque<ReadWindow>,
     backward: bool,
-    /// The number of pages in the next piece, unless it was [foreseen](ReadAhead::foresee).
+    /// The number of pages in the next window, unless it was [hinted](ReadAhead::hint_pages).
     pages: u32,
 }
 
 /// A run of pages.
 #[derive(Debug)]
-struct Piece {
+struct ReadWindow {
     first: u32,
     count: u32,
-    state: PieceState,
+    state: WindowState,
 }
 
 #[derive(Debug)]
-enum PieceState {
+enum WindowState {
     /// No read of it has begun.
     Wanted,
     /// Its read is in flight.
@@ -176,7 +177,7 @@ enum PieceState {
     Here(ReadBuf),
 }
 
-impl Piece {
+impl ReadWindow {
     fn end(&self) -> u32 {
         self.first + self.count
     }
@@ -187,20 +188,20 @@ impl Piece {
 
     fn bytes(&self) -> &[u8] {
         match &self.state {
-            PieceState::Here(bytes) => bytes,
+            WindowState::Here(bytes) => bytes,
             _ => &[],
         }
     }
 }
 
 impl ReadAhead {
-    /// No pieces: the beginning of a walk.
+    /// No windows: the beginning of a walk.
     pub(crate) fn new(access: Access) -> Self {
         let pages = access.first_pages();
-        Self { access, pieces: VecDeque::new(), backward: false, pages }
+        Self { access, windows: VecDeque::new(), backward: false, pages }
     }
 
-    /// No pieces, and the piece size of a walk that comes from a neighbouring table.
+    /// No windows, and the window size of a walk that comes from a neighbouring table.
     pub(crate) fn following(&self) -> Self {
         Self { pages: self.pages, ..Self::new(self.access) }
     }
@@ -210,9 +211,9 @@ impl ReadAhead {
         self.access
     }
 
-    /// The pages that the pieces span: the first, and the one after the last.
+    /// The pages that the windows span: the first, and the one after the last.
     fn span(&self) -> Option<(u32, u32)> {
-        let (front, back) = (self.pieces.front()?, self.pieces.back()?);
+        let (front, back) = (self.windows.front()?, self.windows.back()?);
         Some((front.first.min(back.first), front.end().max(back.end())))
     }
 
@@ -239,11 +240,11 @@ impl ReadAhead {
                 }
             });
         if !goes_on {
-            // The first piece keeps the size that a walk from a neighbouring table has.
-            if !self.pieces.is_empty() {
+            // The first window keeps the size that a walk from a neighbouring table has.
+            if !self.windows.is_empty() {
                 self.pages = self.access.first_pages();
             }
-            self.pieces.clear();
+            self.windows.clear();
             self.backward = backward;
         }
         if self.pages > PAGES_SCARCE && !has_room(table, self.pages) {
@@ -256,14 +257,14 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Says that the walk, which waits for block `number` or stands in it, will want about `pages`
+    /// Hints that the walk, which waits for block `number` or stands in it, will read about `pages`
     /// pages from the first page of that block on. Those that are not in memory are wanted now, in
-    /// one piece from the first to the last: resident blocks at either end are not read again.
+    /// one window from the first to the last: resident blocks at either end are not read again.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Corrupt`] if there is no such block.
-    pub(crate) fn foresee(
+    pub(crate) fn hint_pages(
         &mut self,
         table: &Table,
         number: u32,
@@ -278,7 +279,7 @@ impl ReadAhead {
             self.pages = PAGES_MAX;
             return Ok(());
         }
-        // Less than the pieces of a long walk, which are not read by a caller that waits.
+        // Less than the windows of a long walk, which are not read by a caller that waits.
         let pages = pages.min(PAGES_MAX - 1);
         let held = (demand == Demand::Standing).then_some(number);
         let Some((first, last)) = self.missing(table, number, held, pages, backward)? else {
@@ -291,7 +292,7 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// The first and the last page that are neither in the cache nor in a piece, of a walk over
+    /// The first and the last page that are neither in the cache nor in a window, of a walk over
     /// `pages` pages from block `number` on. The walk has block `held` already. Pieces that have no
     /// part in it are dropped once there is something to read.
     fn missing(
@@ -303,13 +304,13 @@ impl ReadAhead {
         backward: bool,
     ) -> Result<Option<(u32, u32)>> {
         let start = table.address(number)?;
-        let window = if backward {
+        let walked = if backward {
             (start.last_page.saturating_sub(pages - 1), start.last_page)
         } else {
             (start.first_page, start.first_page.saturating_add(pages - 1))
         };
         if self.backward != backward {
-            self.pieces.clear();
+            self.windows.clear();
             self.backward = backward;
         }
         let guard = pin();
@@ -317,7 +318,7 @@ impl ReadAhead {
         let mut next = Some(number);
         while let Some(number) = next.filter(|number| *number < table.index().block_count()) {
             let address = table.address(number)?;
-            if address.last_page < window.0 || window.1 < address.first_page {
+            if address.last_page < walked.0 || walked.1 < address.first_page {
                 break;
             }
             let is_here = held == Some(number) || table.blocks().peek(number, &guard).is_some();
@@ -329,18 +330,18 @@ impl ReadAhead {
         }
         let Some((first, last)) = missing else { return Ok(None) };
         // Pieces follow each other in the direction of the walk, without gaps.
-        let span = self.span().filter(|(lo, hi)| *lo <= window.1 && window.0 < *hi);
+        let span = self.span().filter(|(lo, hi)| *lo <= walked.1 && walked.0 < *hi);
         Ok(Some(match span {
             Some((lo, hi)) if backward && first < lo && last < hi => (first, lo - 1),
             Some((lo, hi)) if !backward && lo <= first && hi <= last => (hi, last),
             _ => {
-                self.pieces.clear();
+                self.windows.clear();
                 (first, last)
             }
         }))
     }
 
-    /// The pages of the next piece. It has `pages` pages, and reaches to `address` if that is
+    /// The pages of the next window. It has `pages` pages, and reaches to `address` if that is
     /// given. `None` at the end of the table.
     fn next_pages(
         &self,
@@ -369,11 +370,11 @@ impl ReadAhead {
 
     fn add(&mut self, table: &Table, first: u32, last: u32) {
         let (first, last) = table.span(first, last);
-        let piece = Piece { first, count: last - first + 1, state: PieceState::Wanted };
-        self.pieces.push_back(piece);
+        let window = ReadWindow { first, count: last - first + 1, state: WindowState::Wanted };
+        self.windows.push_back(window);
     }
 
-    /// The next piece is larger than the one before.
+    /// The next window is larger than the one before.
     fn grow(&mut self) {
         if self.access != Access::Blocks {
             self.pages = (self.pages * GROWTH).min(PAGES_MAX);
@@ -383,9 +384,9 @@ impl ReadAhead {
     /// The part that is wanted and not begun, if it is small enough for a caller that waits to read
     /// it.
     pub(crate) fn small_part(&self, table: &Table) -> Option<ReadPart> {
-        let piece = self.pieces.back()?;
-        let is_small = matches!(piece.state, PieceState::Wanted) && piece.count < PAGES_MAX;
-        is_small.then(|| table.pages_part(piece.first, piece.end() - 1))
+        let window = self.windows.back()?;
+        let is_small = matches!(window.state, WindowState::Wanted) && window.count < PAGES_MAX;
+        is_small.then(|| table.pages_part(window.first, window.end() - 1))
     }
 
     /// Takes the result of reading [`ReadAhead::small_part`].
@@ -399,11 +400,11 @@ impl ReadAhead {
         result: io::Result<usize>,
         bytes: ReadBuf,
     ) -> Result<()> {
-        let Some(piece) = self.pieces.back_mut() else { return Ok(()) };
-        let checked = table.check_pages(piece.first, &bytes, result);
-        piece.state = PieceState::Here(bytes);
+        let Some(window) = self.windows.back_mut() else { return Ok(()) };
+        let checked = table.check_pages(window.first, &bytes, result);
+        window.state = WindowState::Here(bytes);
         if checked.is_err() {
-            self.pieces.clear();
+            self.windows.clear();
         }
         checked
     }
@@ -418,25 +419,25 @@ impl ReadAhead {
 
     /// Has the engine begin the reads that are wanted, and in a long walk those after them.
     pub(crate) fn start(&mut self, table: &Table) {
-        while self.is_long() && self.pieces.len() <= PIECES_AHEAD && has_room(table, self.pages) {
+        while self.is_long() && self.windows.len() <= WINDOWS_AHEAD && has_room(table, self.pages) {
             let Some((first, last)) = self.next_pages(table, self.pages, None) else { break };
             self.add(table, first, last);
             self.grow();
         }
-        for piece in &mut self.pieces {
-            if matches!(piece.state, PieceState::Wanted) {
-                let part = table.pages_part(piece.first, piece.end() - 1);
-                piece.state = PieceState::Flying(table.reads().start(part));
+        for window in &mut self.windows {
+            if matches!(window.state, WindowState::Wanted) {
+                let part = table.pages_part(window.first, window.end() - 1);
+                window.state = WindowState::Flying(table.reads().start(part));
             }
         }
     }
 
-    /// Returns true if pieces have reached their largest size.
+    /// Returns true if windows have reached their largest size.
     fn is_long(&self) -> bool {
-        self.pieces.back().is_some_and(|piece| piece.count >= PAGES_MAX)
+        self.windows.back().is_some_and(|window| window.count >= PAGES_MAX)
     }
 
-    /// Waits for the pieces that hold block `number`, and takes it out of them.
+    /// Waits for the windows that hold block `number`, and takes it out of them.
     ///
     /// # Errors
     ///
@@ -447,72 +448,72 @@ impl ReadAhead {
         number: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<BlockRef>> {
-        match self.poll_pieces(table, number, cx) {
+        match self.poll_windows(table, number, cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(error)) => {
-                self.pieces.clear();
+                self.windows.clear();
                 return Poll::Ready(Err(error));
             }
             Poll::Ready(Ok(())) => {}
         }
         let block = self.block(table, number).transpose();
-        // In no piece, though its pages were wanted: the walk was turned round meanwhile.
+        // In no window, though its pages were wanted: the walk was turned round meanwhile.
         Poll::Ready(block.unwrap_or_else(|| table.read_block(number, true)))
     }
 
-    fn poll_pieces(
+    fn poll_windows(
         &mut self,
         table: &Table,
         number: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<()>> {
         let address = table.address(number)?;
-        for piece in self.pieces.iter_mut().filter(|piece| piece.overlaps(address)) {
-            if let PieceState::Flying(pending) = &piece.state {
+        for window in self.windows.iter_mut().filter(|window| window.overlaps(address)) {
+            if let WindowState::Flying(pending) = &window.state {
                 let Poll::Ready((result, bytes)) = pending.poll(cx) else { return Poll::Pending };
-                table.check_pages(piece.first, &bytes, result)?;
-                piece.state = PieceState::Here(bytes);
+                table.check_pages(window.first, &bytes, result)?;
+                window.state = WindowState::Here(bytes);
             }
         }
         Poll::Ready(Ok(()))
     }
 
-    /// The block, if all its pages are here. A long walk asks for more pieces when few are left.
+    /// The block, if all its pages are here. A long walk asks for more windows when few are left.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Corrupt`] if it is damaged.
     pub(crate) fn block(&mut self, table: &Table, number: u32) -> Result<Option<BlockRef>> {
-        if self.pieces.is_empty() {
+        if self.windows.is_empty() {
             return Ok(None);
         }
         let address = table.address(number)?;
         if !self.covers(address) {
             return Ok(None);
         }
-        while self.pieces.front().is_some_and(|piece| !piece.overlaps(address)) {
-            self.pieces.pop_front();
+        while self.windows.front().is_some_and(|window| !window.overlaps(address)) {
+            self.windows.pop_front();
         }
-        if self.pieces.len() <= PIECES_AHEAD && self.is_long() {
+        if self.windows.len() <= WINDOWS_AHEAD && self.is_long() {
             self.start(table);
         }
-        let parts = self.pieces.iter().take_while(|piece| piece.overlaps(address));
-        if parts.clone().any(|piece| piece.bytes().is_empty()) {
+        let parts = self.windows.iter().take_while(|window| window.overlaps(address));
+        if parts.clone().any(|window| window.bytes().is_empty()) {
             return Ok(None);
         }
-        let keeps = self.access != Access::Sequential && self.pieces[0].count < PAGES_MAX;
+        let keeps = self.access != Access::Sequential && self.windows[0].count < PAGES_MAX;
         with_scratch(|Scratch { pages, frame, raw }| {
-            let piece = &self.pieces[0];
-            let is_whole = piece.first <= address.first_page && address.last_page < piece.end();
+            let window = &self.windows[0];
+            let is_whole = window.first <= address.first_page && address.last_page < window.end();
             let bytes = if is_whole {
-                page_range(piece, address)
+                page_range(window, address)
             } else {
                 let len = (address.last_page - address.first_page + 1) as usize * PAGE_BYTES;
                 pages.resize_for(len);
-                for piece in parts {
-                    let from = piece.first.max(address.first_page);
+                for window in parts {
+                    let from = window.first.max(address.first_page);
                     let at = (from - address.first_page) as usize * PAGE_BYTES;
-                    let bytes = page_range(piece, address);
+                    let bytes = page_range(window, address);
                     pages[at..at + bytes.len()].copy_from_slice(bytes);
                 }
                 &**pages
@@ -526,31 +527,31 @@ impl ReadAhead {
     }
 }
 
-/// Returns true if there is memory for a piece of `pages` pages.
+/// Returns true if there is memory for a window of `pages` pages.
 fn has_room(table: &Table, pages: u32) -> bool {
     table.reads().has_room_ahead(pages as usize * PAGE_BYTES)
 }
 
-/// The pages of a block that a piece holds.
-fn page_range(piece: &Piece, address: BlockAddress) -> &[u8] {
-    let from = address.first_page.saturating_sub(piece.first) as usize * PAGE_BYTES;
-    let to = (address.last_page + 1).min(piece.end()) - piece.first;
-    &piece.bytes()[from..to as usize * PAGE_BYTES]
+/// The pages of a block that a window holds.
+fn page_range(window: &ReadWindow, address: BlockAddress) -> &[u8] {
+    let from = address.first_page.saturating_sub(window.first) as usize * PAGE_BYTES;
+    let to = (address.last_page + 1).min(window.end()) - window.first;
+    &window.bytes()[from..to as usize * PAGE_BYTES]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(entries: u64, pages: u64) -> Extent {
-        Extent { entries, pages }
+    fn of(entries: u64, pages: u64) -> DataSize {
+        DataSize { entries, pages }
     }
 
     #[test]
     fn keys_lie_between_the_largest_part_and_all_entries() {
-        assert_eq!(Extent::keys_of([of(900, 1), of(100, 1)].into_iter()), 950);
-        assert_eq!(Extent::keys_of([of(900, 1)].into_iter()), 900);
-        assert_eq!(Extent::keys_of(std::iter::empty()), 0);
+        assert_eq!(DataSize::keys_of([of(900, 1), of(100, 1)].into_iter()), 950);
+        assert_eq!(DataSize::keys_of([of(900, 1)].into_iter()), 900);
+        assert_eq!(DataSize::keys_of(std::iter::empty()), 0);
     }
 
     #[test]

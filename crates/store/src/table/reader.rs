@@ -20,15 +20,15 @@ use super::{
     file::read_range,
     filter::Filter,
     footer::{
-        Footer, FooterError, Mismatch, SectionPlace, Written, decode_properties, section_payload,
+        Footer, FooterError, Mismatch, SectionExtent, Written, decode_properties, section_payload,
     },
     format::{
         FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION_RANGES, PAGE_BYTES, SECTION_FILTER,
         SECTION_INDEX, SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
     },
     hash::KeyHash,
-    index_block::{BlockAddress, Index, Trained},
-    sample::first_places,
+    index_block::{BlockAddress, BlockIndex, Trained},
+    sample::first_slots,
     shared::{SharedPart, home_path},
     table_path, value_path,
     values::{LargeRead, ValueFile, ValuePointer},
@@ -56,7 +56,7 @@ pub(crate) struct Table {
     data_pages: u32,
     /// The number of pages that a read of the file brings at least: a power of two.
     pub(super) pages_per_read: u32,
-    index: Index,
+    index: BlockIndex,
     pub(super) filter: Filter,
     pub(super) blocks: TableBlocks,
     written: Written,
@@ -66,10 +66,10 @@ pub(crate) struct Table {
     /// Which of its own entries the range tombstones hide, if this process has written the table.
     hidden: OnceLock<HiddenRuns>,
     /// True if walks met many tombstones here.
-    is_worn: AtomicBool,
+    has_tombstone_runs: AtomicBool,
     obsolete: AtomicBool,
-    /// The number of places for entries that draws count each block as having.
-    pub(super) places: AtomicU32,
+    /// The number of slots for entries that draws count each block as having.
+    pub(super) slots_per_block: AtomicU32,
     /// About the mean length of a block's payload in bytes.
     pub(super) block_bytes_mean: u32,
     /// The number that is added to the sequence numbers in the file.
@@ -80,7 +80,7 @@ pub(crate) struct Table {
 struct Parts {
     file: Arc<dyn ReadableFile>,
     footer: Footer,
-    index: Index,
+    index: BlockIndex,
     filter: Filter,
     ranges: Option<Ranges>,
     meta: TableMeta,
@@ -128,7 +128,7 @@ impl Table {
         let table = Self {
             seq_shift: shift,
             block_bytes_mean: mean_block_bytes(&meta, parts.footer.block_count),
-            places: AtomicU32::new(first_places(&meta, parts.footer.block_count)),
+            slots_per_block: AtomicU32::new(first_slots(&meta, parts.footer.block_count)),
             blocks: TableBlocks::new(&ctx.cache, parts.footer.block_count),
             ctx: Arc::clone(ctx),
             meta,
@@ -143,7 +143,7 @@ impl Table {
             written: parts.written,
             ranges: parts.ranges,
             hidden: OnceLock::new(),
-            is_worn: AtomicBool::new(false),
+            has_tombstone_runs: AtomicBool::new(false),
             obsolete: AtomicBool::new(false),
         };
         ctx.counters.pinned_bytes.fetch_add(table.pinned_bytes(), Ordering::Relaxed);
@@ -178,13 +178,13 @@ impl Table {
     }
 
     /// Records that a walk met many tombstones here.
-    pub(crate) fn note_worn(&self) {
-        self.is_worn.store(true, Ordering::Relaxed);
+    pub(crate) fn record_tombstone_run(&self) {
+        self.has_tombstone_runs.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if a walk met many tombstones here.
-    pub(crate) fn is_worn(&self) -> bool {
-        self.is_worn.load(Ordering::Relaxed)
+    pub(crate) fn has_tombstone_runs(&self) -> bool {
+        self.has_tombstone_runs.load(Ordering::Relaxed)
     }
 
     /// The number that is added to the sequence numbers in the entries' bytes.
@@ -198,7 +198,7 @@ impl Table {
     }
 
     /// The table's index.
-    pub(crate) fn index(&self) -> &Index {
+    pub(crate) fn index(&self) -> &BlockIndex {
         &self.index
     }
 
@@ -271,7 +271,7 @@ impl Table {
         if !self.obsolete.swap(true, Ordering::Relaxed)
             && let Some(part) = &self.part
         {
-            part.note_dead();
+            part.count_dead();
         }
     }
 
@@ -283,7 +283,7 @@ impl Table {
     pub(crate) fn read_large(&self, pointer: &[u8]) -> Result<Slice> {
         let pointer = self.value_pointer(pointer)?;
         TableCounters::add(&self.ctx.counters.large_value_reads, 1);
-        self.noted(self.value_file()?.read(pointer))
+        self.counting_failure(self.value_file()?.read(pointer))
     }
 
     /// A read of the value that an entry's pointer names, for a caller that reads its parts.
@@ -428,16 +428,16 @@ fn load(ctx: &TableContext, file: Arc<dyn ReadableFile>, path: &Path, id: FileId
         tail_start = footer.index.offset;
         tail = read_part(&*file, path, tail_start, file_bytes)?;
     }
-    let section = |place: SectionPlace, kind| {
-        let start = usize::try_from(place.offset - tail_start).unwrap_or(usize::MAX);
-        let len = usize::try_from(place.len).unwrap_or(usize::MAX);
+    let section = |extent: SectionExtent, kind| {
+        let start = usize::try_from(extent.offset - tail_start).unwrap_or(usize::MAX);
+        let len = usize::try_from(extent.len).unwrap_or(usize::MAX);
         // The footer was checked: all sections lie between the data area and the footer.
         let bytes = tail.get(start..).and_then(|bytes| bytes.get(..len)).unwrap_or_default();
         section_payload(bytes, id, kind)
-            .map_err(|bad| Error::corrupt(path, place.offset, bad.expected, bad.found))
+            .map_err(|bad| Error::corrupt(path, extent.offset, bad.expected, bad.found))
     };
     let index = section(footer.index, SECTION_INDEX)?;
-    let index = Index::decode(index, footer.block_count, footer.data_pages)
+    let index = BlockIndex::decode(index, footer.block_count, footer.data_pages)
         .map_err(|found| Error::corrupt(path, footer.index.offset, "a valid index", found))?;
     let filter = section(footer.filter, SECTION_FILTER)?;
     let filter = Filter::decode(filter, ctx.cache.arena()).map_err(|expected| {

@@ -140,7 +140,7 @@ impl SharedPart {
     }
 
     /// Counts the table's bytes as dead, because it is obsolete. Called once.
-    pub(crate) fn note_dead(&self) {
+    pub(crate) fn count_dead(&self) {
         self.shared.live_bytes.fetch_sub(self.len, Ordering::Relaxed);
     }
 

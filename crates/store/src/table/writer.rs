@@ -14,14 +14,14 @@ use super::{
     block::BlockBuilder,
     compress::Compressor,
     filter::FilterBuilder,
-    footer::{Footer, SectionPlace, Written, encode_properties, section_header},
+    footer::{Footer, SectionExtent, Written, encode_properties, section_header},
     format::{
         FILE_ALIGN_BYTES, FOOTER_BYTES, FRAME_HEADER_BYTES, SECTION_FILTER, SECTION_INDEX,
         SECTION_PROPERTIES, SECTION_RANGES,
     },
     hash::KeyHash,
-    index_block::IndexBuilder,
-    pages::{FrameHeader, PageWriter},
+    index_block::BlockIndexBuilder,
+    pages::{PageFrameHeader, PageWriter},
     reader::Table,
     shared::SharedWriter,
     table_path, value_path,
@@ -54,7 +54,7 @@ pub(crate) struct TableWriter {
     out: PageWriter,
     value_path: PathBuf,
     values: Option<ValueWriter>,
-    index: IndexBuilder,
+    index: BlockIndexBuilder,
     filter: FilterBuilder,
     compressor: Compressor,
     block: BlockBuilder,
@@ -92,8 +92,12 @@ impl TableWriter {
             out: PageWriter::new(Arc::clone(&ctx.fs), path, &ctx.mapped),
             value_path: value_path(&ctx.dir, id),
             values: None,
-            index: IndexBuilder::new(options.index, options.string_coding, options.block_bytes)
-                .counted_by(&ctx.mapped),
+            index: BlockIndexBuilder::new(
+                options.index,
+                options.string_coding,
+                options.block_bytes,
+            )
+            .counted_by(&ctx.mapped),
             filter: FilterBuilder::new(options.filter_bits_per_key).counted_by(&ctx.mapped),
             compressor: Compressor::new(options.compression),
             block: BlockBuilder::new(options.restart_interval),
@@ -260,7 +264,7 @@ impl TableWriter {
             self.meta.value_file_bytes = values.finish()?;
         }
         self.meta.largest = self.last_key.as_slice().into();
-        self.note_ranges();
+        self.record_ranges();
         let data_pages = self.out.finish_data()?;
         self.write_tail(data_pages)?;
         self.meta.file_bytes = self.out.len();
@@ -268,7 +272,7 @@ impl TableWriter {
     }
 
     /// Extends the table's bounds and sequence numbers to those of its range tombstones.
-    fn note_ranges(&mut self) {
+    fn record_ranges(&mut self) {
         let (Some(first), Some(last)) = (self.ranges.keys().first(), self.ranges.keys().last())
         else {
             return;
@@ -385,8 +389,14 @@ impl TableWriter {
         let (compression, stored) = self.compressor.compress(&self.encoded);
         let stored_len = u32::try_from(stored.len()).map_err(|_| too_large())?;
         let raw_len = u32::try_from(self.encoded.len()).map_err(|_| too_large())?;
-        let header =
-            FrameHeader::of(self.id, self.block_count, stored_len, raw_len, compression, stored);
+        let header = PageFrameHeader::of(
+            self.id,
+            self.block_count,
+            stored_len,
+            raw_len,
+            compression,
+            stored,
+        );
         let frame_len = stored_len.saturating_add(FRAME_HEADER_BYTES as u32);
         let offset = self.out.put_frame(header, stored)?;
         self.index.block_written(offset, frame_len);
@@ -414,7 +424,7 @@ impl TableWriter {
 
     /// Writes what follows the data area.
     fn write_tail(&mut self, data_pages: u32) -> Result<()> {
-        let unused = IndexBuilder::new(self.options.index, self.options.string_coding, 1);
+        let unused = BlockIndexBuilder::new(self.options.index, self.options.string_coding, 1);
         let index = std::mem::replace(&mut self.index, unused);
         let mut encoded_index = Vec::new();
         index.encode(&mut encoded_index);
@@ -441,14 +451,14 @@ impl TableWriter {
             (SECTION_RANGES, &*ranges, &mut footer.ranges),
             (SECTION_PROPERTIES, &*properties, &mut footer.properties),
         ];
-        for (kind, payload, place) in sections {
+        for (kind, payload, extent) in sections {
             if kind == SECTION_RANGES && self.ranges.is_empty() {
                 continue;
             }
             let offset = self.out.len();
             self.out.put(&section_header(self.id, kind, payload))?;
             self.out.put(payload)?;
-            *place = SectionPlace { offset, len: self.out.len() - offset };
+            *extent = SectionExtent { offset, len: self.out.len() - offset };
         }
         let end = self.out.len() + FOOTER_BYTES as u64;
         let padding = end.next_multiple_of(FILE_ALIGN_BYTES as u64) - end;

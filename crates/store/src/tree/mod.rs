@@ -1,7 +1,7 @@
-//! Sub-trees: one for each keyspace, or for each partition of it, and all of a database.
+//! LSM trees: one for each keyspace, or for each partition of it, and all of a database.
 //!
 //! This module may not do I/O, nor take a lock for readers. The code that installs flushes,
-//! compactions and ingestions decides what is in a sub-tree.
+//! compactions and ingestions decides what is in an LSM tree.
 
 mod all;
 mod partitions;
@@ -20,12 +20,12 @@ use crate::{
 };
 
 pub(crate) use all::Trees;
-pub(crate) use partitions::{PartitionMap, Place};
+pub(crate) use partitions::{PartitionMap, PartitionPosition};
 
-/// A sub-tree: the levels that hold the entries of one keyspace, or of one partition of it.
+/// An LSM tree: the levels that hold the entries of one keyspace, or of one partition of it.
 pub(crate) struct Tree {
     pub(crate) id: TreeId,
-    /// The partition's name; empty for the sub-tree of a keyspace.
+    /// The partition's name; empty for the LSM tree of a keyspace.
     pub(crate) name: Box<[u8]>,
     pub(crate) options: Arc<LiveOptions>,
     pub(crate) levels: Published<Levels>,
@@ -33,13 +33,13 @@ pub(crate) struct Tree {
     pub(crate) partitions: Option<Published<PartitionMap>>,
     /// Held by the thread that rearranges the levels below level 0; there is one at a time.
     pub(crate) compaction: Mutex<CompactionState>,
-    /// Set once, when the sub-tree is dropped; from then on only snapshots read it.
+    /// Set once, when the LSM tree is dropped; from then on only snapshots read it.
     pub(crate) dropped: AtomicBool,
-    /// Reads at an older sequence number belong to an earlier sub-tree of the keyspace.
+    /// Reads at an older sequence number belong to an earlier LSM tree of the keyspace.
     pub(crate) since: SeqNo,
 }
 
-/// The state that compactions of one sub-tree keep between runs.
+/// The state that compactions of one LSM tree keep between runs.
 #[derive(Default)]
 pub(crate) struct CompactionState {
     /// Per level, the largest key of the last compaction: the next one begins after it.
@@ -62,7 +62,7 @@ impl CompactionState {
 }
 
 impl Tree {
-    /// The sub-tree of a partition.
+    /// The LSM tree of a partition.
     pub(crate) fn new(
         id: TreeId,
         name: Box<[u8]>,
@@ -83,7 +83,7 @@ impl Tree {
         })
     }
 
-    /// The sub-tree of a keyspace. If it has partitions, it begins with those in `partitions`.
+    /// The LSM tree of a keyspace. If it has partitions, it begins with those in `partitions`.
     pub(crate) fn root(
         id: TreeId,
         options: Arc<LiveOptions>,
@@ -105,17 +105,17 @@ impl Tree {
         })
     }
 
-    /// The partitions of this moment; empty for a sub-tree without partitions.
+    /// The partitions of this moment; empty for an LSM tree without partitions.
     pub(crate) fn partition_map(&self) -> Arc<PartitionMap> {
         self.partitions.as_ref().map(Published::get).unwrap_or_default()
     }
 
-    /// This sub-tree and those of its partitions.
+    /// This LSM tree and those of its partitions.
     pub(crate) fn with_partitions(self: &Arc<Self>) -> Vec<Arc<Self>> {
         std::iter::once(self).chain(self.partition_map().iter()).cloned().collect()
     }
 
-    /// Gives up all files of a dropped sub-tree; they are deleted when their last reader is done.
+    /// Gives up all files of a dropped LSM tree; they are deleted when their last reader is done.
     /// The caller holds the catalog, so that no flush or compaction adds to the levels meanwhile.
     pub(crate) fn discard(&self) {
         self.dropped.store(true, Ordering::Release);

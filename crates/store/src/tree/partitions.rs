@@ -1,7 +1,7 @@
 //! The partitions of a keyspace at one moment, by name.
 //!
 //! A map never changes. A creation or a drop makes another map that shares all but one run of at
-//! most [`RUN_MAX`] sub-trees with it. So ten thousand partitions can be created one by one without
+//! most [`RUN_MAX`] LSM trees with it. So ten thousand partitions can be created one by one without
 //! copying all of them each time, and a reader keeps the map of one moment at the price of a
 //! pointer.
 
@@ -10,10 +10,10 @@ use rhumb_sync::primitive::Arc;
 use super::Tree;
 use crate::types::{SeqNo, TreeId};
 
-/// The largest number of sub-trees of a run. A creation or a drop copies up to this many.
+/// The largest number of LSM trees of a run. A creation or a drop copies up to this many.
 const RUN_MAX: usize = 64;
 
-/// Sub-trees in the order of their names; never empty.
+/// LSM trees in the order of their names; never empty.
 type Run = Arc<[Arc<Tree>]>;
 
 /// The partitions of a keyspace, in the order of their names.
@@ -28,7 +28,7 @@ pub(crate) struct PartitionMap {
 
 /// A position in the order of a [`PartitionMap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PartitionPosition {
     run: usize,
     at: usize,
 }
@@ -39,58 +39,60 @@ impl PartitionMap {
         self.count
     }
 
-    /// All sub-trees, in the order of their names.
+    /// All LSM trees, in the order of their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Tree>> {
         self.runs.iter().flat_map(|run| run.iter())
     }
 
-    /// The sub-tree of the partition `name`. O(log n).
+    /// The LSM tree of the partition `name`. O(log n).
     #[inline]
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<Tree>> {
-        let place = self.at_or_after(name);
-        self.at(place).filter(|tree| *tree.name == *name)
+        let position = self.at_or_after(name);
+        self.at(position).filter(|tree| *tree.name == *name)
     }
 
     /// The first position whose partition is `name` or follows it. O(log n).
     #[inline]
-    pub(crate) fn at_or_after(&self, name: &[u8]) -> Place {
+    pub(crate) fn at_or_after(&self, name: &[u8]) -> PartitionPosition {
         // The last run that begins at or before the name.
         let run = self.runs.partition_point(|run| *run[0].name <= *name).saturating_sub(1);
         let at = self.runs.get(run).map_or(0, |run| run.partition_point(|t| *t.name < *name));
-        self.normal(Place { run, at })
+        self.normal(PartitionPosition { run, at })
     }
 
-    /// The sub-tree at a position; `None` after the last.
+    /// The LSM tree at a position; `None` after the last.
     #[inline]
-    pub(crate) fn at(&self, place: Place) -> Option<&Arc<Tree>> {
-        self.runs.get(place.run)?.get(place.at)
+    pub(crate) fn at(&self, position: PartitionPosition) -> Option<&Arc<Tree>> {
+        self.runs.get(position.run)?.get(position.at)
     }
 
     /// The position of the last partition; `None` if there is no partition.
-    pub(crate) fn last(&self) -> Option<Place> {
+    pub(crate) fn last(&self) -> Option<PartitionPosition> {
         let run = self.runs.len().checked_sub(1)?;
-        Some(Place { run, at: self.runs[run].len() - 1 })
+        Some(PartitionPosition { run, at: self.runs[run].len() - 1 })
     }
 
-    /// The position after `place`.
-    pub(crate) fn after(&self, place: Place) -> Place {
-        self.normal(Place { at: place.at + 1, ..place })
+    /// The position after `position`.
+    pub(crate) fn after(&self, position: PartitionPosition) -> PartitionPosition {
+        self.normal(PartitionPosition { at: position.at + 1, ..position })
     }
 
-    /// The position before `place`; `None` before the first.
-    pub(crate) fn before(&self, place: Place) -> Option<Place> {
-        if let Some(at) = place.at.checked_sub(1) {
-            return Some(Place { at, ..place });
+    /// The position before `position`; `None` before the first.
+    pub(crate) fn before(&self, position: PartitionPosition) -> Option<PartitionPosition> {
+        if let Some(at) = position.at.checked_sub(1) {
+            return Some(PartitionPosition { at, ..position });
         }
-        let run = place.run.checked_sub(1)?;
-        Some(Place { run, at: self.runs[run].len() - 1 })
+        let run = position.run.checked_sub(1)?;
+        Some(PartitionPosition { run, at: self.runs[run].len() - 1 })
     }
 
     /// A position at the end of a run is the beginning of the next.
-    fn normal(&self, place: Place) -> Place {
-        match self.runs.get(place.run) {
-            Some(run) if place.at >= run.len() => Place { run: place.run + 1, at: 0 },
-            _ => place,
+    fn normal(&self, position: PartitionPosition) -> PartitionPosition {
+        match self.runs.get(position.run) {
+            Some(run) if position.at >= run.len() => {
+                PartitionPosition { run: position.run + 1, at: 0 }
+            }
+            _ => position,
         }
     }
 
@@ -122,12 +124,12 @@ impl PartitionMap {
         self.runs[run] = trees.into();
     }
 
-    /// This map without the sub-tree `id` of the partition `name`, dropped at sequence number
+    /// This map without the LSM tree `id` of the partition `name`, dropped at sequence number
     /// `since`.
     pub(crate) fn without(&self, name: &[u8], id: TreeId, since: SeqNo) -> Self {
         let mut next = self.clone();
         next.since = since;
-        let Place { run, .. } = self.at_or_after(name);
+        let PartitionPosition { run, .. } = self.at_or_after(name);
         if self.get(name).is_none_or(|tree| tree.id != id) {
             return next;
         }
@@ -181,18 +183,18 @@ mod tests {
             ));
             for probe in probes {
                 prop_assert_eq!(map.get(&probe).map(|t| t.id), model.get(&probe).copied());
-                let place = map.at_or_after(&probe);
+                let position = map.at_or_after(&probe);
                 let expected = model.range(probe.clone()..).next().map(|(_, id)| *id);
-                prop_assert_eq!(map.at(place).map(|t| t.id), expected);
+                prop_assert_eq!(map.at(position).map(|t| t.id), expected);
                 let before = model.range(..probe).next_back().map(|(_, id)| *id);
-                prop_assert_eq!(map.before(place).and_then(|p| map.at(p)).map(|t| t.id), before);
+                prop_assert_eq!(map.before(position).and_then(|p| map.at(p)).map(|t| t.id), before);
             }
-            let mut place = map.at_or_after(&[]);
+            let mut position = map.at_or_after(&[]);
             for id in model.values() {
-                prop_assert_eq!(map.at(place).map(|t| t.id), Some(*id));
-                place = map.after(place);
+                prop_assert_eq!(map.at(position).map(|t| t.id), Some(*id));
+                position = map.after(position);
             }
-            prop_assert!(map.at(place).is_none());
+            prop_assert!(map.at(position).is_none());
             prop_assert_eq!(map.last().and_then(|p| map.at(p)).map(|t| t.id), model.values().last().copied());
         }
     }

@@ -8,8 +8,8 @@ use rhumb_model::{code, search};
 use rhumb_sync::primitive::{Arc, Mutex};
 
 use crate::{
-    ranges::{Ranges, Span},
-    table::{Extent, Table},
+    ranges::{RangeSpan, Ranges},
+    table::{DataSize, Table},
     types::{FileId, SeqNo},
 };
 
@@ -17,9 +17,9 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Levels {
     /// Newest first.
-    pub(crate) zero: Vec<Arc<Table>>,
+    pub(crate) l0: Vec<Arc<Table>>,
     /// Codes of the smallest and the largest key of each table of level 0.
-    zero_codes: Vec<(u64, u64)>,
+    l0_codes: Vec<(u64, u64)>,
     /// Levels 1 and deeper; `sorted[0]` is level 1. Any of them may be empty.
     pub(crate) sorted: Vec<Level>,
     /// The numbers in `sorted` of the levels that have tables, so that a read skips the others.
@@ -44,7 +44,7 @@ pub(crate) struct Level {
     lows: Box<[u64]>,
     /// The tables that have range tombstones.
     ranged: Vec<Arc<Table>>,
-    extent: Extent,
+    extent: DataSize,
 }
 
 impl Level {
@@ -74,12 +74,12 @@ impl Level {
             .map(|key| if key.starts_with(&prefix) { code::code_at(key, prefix_len) } else { 0 })
             .collect();
         let ranged = tables.iter().filter(|t| t.ranges().is_some()).cloned().collect();
-        let extent = tables.iter().map(|table| Extent::of(table)).sum();
+        let extent = tables.iter().map(|table| DataSize::of(table)).sum();
         Self { tables, prefix, heads, lows, ranged, extent }
     }
 
     /// The number of entries and pages in its tables.
-    pub(crate) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> DataSize {
         self.extent
     }
 
@@ -155,7 +155,7 @@ impl Level {
 
     /// The range tombstones that may cover `key`, if there are any; narrows `span` to the keys
     /// before those of the next table that has some. O(log tables).
-    fn ranges_at(&self, key: &[u8], span: &mut Span) -> Option<&Ranges> {
+    fn ranges_at(&self, key: &[u8], span: &mut RangeSpan) -> Option<&Ranges> {
         let ranges = |at: usize| self.ranged.get(at).and_then(|table| table.ranges());
         let first = |at| ranges(at).and_then(|ranges| ranges.keys().first());
         let at = search::partition_point(0, self.ranged.len(), |at| {
@@ -173,19 +173,19 @@ impl Level {
 
 impl Levels {
     /// Levels of these tables; those of level 0 are sorted here.
-    pub(crate) fn new(mut zero: Vec<Arc<Table>>, sorted: Vec<Level>) -> Self {
+    pub(crate) fn new(mut l0: Vec<Arc<Table>>, sorted: Vec<Level>) -> Self {
         // A later flush holds later writes, so this is newest first for every key.
-        zero.sort_by_key(|table| std::cmp::Reverse((table.meta().seq_max, table.meta().id)));
+        l0.sort_by_key(|table| std::cmp::Reverse((table.meta().seq_max, table.meta().id)));
         let code = |key: &[u8]| code::code_at(key, 0);
-        let zero_codes = zero
+        let l0_codes = l0
             .iter()
             .map(|table| (code(&table.meta().smallest), code(&table.meta().largest)))
             .collect();
-        let has_ranges = zero.iter().any(|table| table.ranges().is_some())
+        let has_ranges = l0.iter().any(|table| table.ranges().is_some())
             || sorted.iter().any(|level| !level.ranged.is_empty());
         let filled = sorted.iter().zip(0..).filter(|(level, _)| !level.tables.is_empty());
         let filled = filled.map(|(_, at)| at).collect();
-        Self { zero, zero_codes, sorted, filled, has_ranges, looked_through: Mutex::default() }
+        Self { l0, l0_codes, sorted, filled, has_ranges, looked_through: Mutex::default() }
     }
 
     /// Returns true if range tombstones may hide whole tables, as far as is known.
@@ -207,32 +207,42 @@ impl Levels {
     /// Narrows `span` to keys around `key` for all of which the same range tombstone is the newest
     /// that a reader at `seq` sees, and records it there. Returns where it lies, if there is one:
     /// tables of level 0 count from 0, level 1 follows the last of them.
-    pub(crate) fn meet_ranges(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> Option<usize> {
-        self.shallowest(key, span, |ranges, span| ranges.meet(key, seq, span))
+    pub(crate) fn narrow_to_fragment(
+        &self,
+        key: &[u8],
+        seq: SeqNo,
+        span: &mut RangeSpan,
+    ) -> Option<usize> {
+        self.shallowest(key, span, |ranges, span| ranges.narrow_to_fragment(key, seq, span))
     }
 
-    /// As [`Ranges::meet_run`], for the shallowest table with a range tombstone that covers the
-    /// key. Returns where it lies, as [`Levels::meet_ranges`] does.
-    pub(crate) fn meet_range_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> Option<usize> {
-        self.shallowest(key, span, |ranges, span| ranges.meet_run(key, seq, span))
+    /// As [`Ranges::narrow_to_run`], for the shallowest table with a range tombstone that covers
+    /// the key. Returns where it lies, as [`Levels::narrow_to_fragment`] does.
+    pub(crate) fn narrow_to_run(
+        &self,
+        key: &[u8],
+        seq: SeqNo,
+        span: &mut RangeSpan,
+    ) -> Option<usize> {
+        self.shallowest(key, span, |ranges, span| ranges.narrow_to_run(key, seq, span))
     }
 
-    /// Calls `meets` for the range tombstones of one table after another, the shallowest first,
+    /// Calls `narrows` for the range tombstones of one table after another, the shallowest first,
     /// until it returns true.
     fn shallowest(
         &self,
         key: &[u8],
-        span: &mut Span,
-        meets: impl Fn(&Ranges, &mut Span) -> bool,
+        span: &mut RangeSpan,
+        narrows: impl Fn(&Ranges, &mut RangeSpan) -> bool,
     ) -> Option<usize> {
-        for (at, table) in self.zero.iter().enumerate() {
-            if table.ranges().is_some_and(|ranges| meets(ranges, span)) {
+        for (at, table) in self.l0.iter().enumerate() {
+            if table.ranges().is_some_and(|ranges| narrows(ranges, span)) {
                 return Some(at);
             }
         }
         for (at, level) in self.sorted.iter().enumerate() {
-            if level.ranges_at(key, span).is_some_and(|ranges| meets(ranges, span)) {
-                return Some(self.zero.len() + at);
+            if level.ranges_at(key, span).is_some_and(|ranges| narrows(ranges, span)) {
+                return Some(self.l0.len() + at);
             }
         }
         None
@@ -241,15 +251,15 @@ impl Levels {
     /// The greatest sequence number of a range tombstone; 0 if there is none.
     pub(crate) fn most_range(&self) -> SeqNo {
         let deeper = self.sorted.iter().flat_map(|level| &level.ranged);
-        let ranges = self.zero.iter().chain(deeper).filter_map(|table| table.ranges());
+        let ranges = self.l0.iter().chain(deeper).filter_map(|table| table.ranges());
         ranges.map(Ranges::most).max().unwrap_or(0)
     }
 
     /// Table `at` of level 0, if it can hold `key`, whose code is `code`.
     #[inline]
-    fn zero_for(&self, at: usize, key: &[u8], code: u64) -> Option<&Arc<Table>> {
-        let (low, high) = self.zero_codes[at];
-        let table = &self.zero[at];
+    fn l0_for(&self, at: usize, key: &[u8], code: u64) -> Option<&Arc<Table>> {
+        let (low, high) = self.l0_codes[at];
+        let table = &self.l0[at];
         let inside = low < code && code < high
             || low <= code
                 && code <= high
@@ -261,7 +271,7 @@ impl Levels {
     /// The largest number of candidates of a read: the tables of level 0, and one of each deeper
     /// level that has any.
     pub(crate) fn candidates(&self) -> usize {
-        self.zero.len() + self.filled.len()
+        self.l0.len() + self.filled.len()
     }
 
     /// The candidate `at` of a read of `key`, whose code is `code`: the tables of level 0 first,
@@ -274,8 +284,8 @@ impl Levels {
         key: &[u8],
         code: u64,
     ) -> Option<Option<&Arc<Table>>> {
-        match at.checked_sub(self.zero.len()) {
-            None => Some(self.zero_for(at, key, code)),
+        match at.checked_sub(self.l0.len()) {
+            None => Some(self.l0_for(at, key, code)),
             Some(at) => {
                 let level = self.sorted.get(usize::from(*self.filled.get(at)?))?;
                 Some(level.table_for(key))
@@ -286,7 +296,7 @@ impl Levels {
     /// The tables of `level`, in the level's order.
     pub(crate) fn tables(&self, level: usize) -> &[Arc<Table>] {
         match level.checked_sub(1) {
-            None => &self.zero,
+            None => &self.l0,
             Some(i) => self.sorted.get(i).map_or(&[], Level::tables),
         }
     }
@@ -294,7 +304,7 @@ impl Levels {
     /// The number of levels up to the deepest that holds a table.
     pub(crate) fn depth(&self) -> usize {
         let deepest = self.sorted.iter().rposition(|level| !level.tables.is_empty());
-        deepest.map_or(usize::from(!self.zero.is_empty()), |i| i + 2)
+        deepest.map_or(usize::from(!self.l0.is_empty()), |i| i + 2)
     }
 
     /// All tables with their level.
@@ -312,7 +322,7 @@ impl Levels {
     /// of level 0 + levels log tables).
     pub(crate) fn may_hold(&self, key: &[u8]) -> bool {
         let covers = |t: &Arc<Table>| *t.meta().smallest <= *key && *t.meta().largest >= *key;
-        self.zero.iter().any(covers) || self.deeper_overlaps(0, key, key)
+        self.l0.iter().any(covers) || self.deeper_overlaps(0, key, key)
     }
 
     /// These levels without the tables in `remove`, and with those in `add`.
@@ -321,8 +331,8 @@ impl Levels {
         let kept = |tables: &[Arc<Table>]| -> Vec<Arc<Table>> {
             tables.iter().filter(|t| !remove.contains(&t.meta().id)).cloned().collect()
         };
-        let mut zero = kept(&self.zero);
-        zero.extend(add.iter().filter(|(level, _)| *level == 0).map(|(_, t)| Arc::clone(t)));
+        let mut l0 = kept(&self.l0);
+        l0.extend(add.iter().filter(|(level, _)| *level == 0).map(|(_, t)| Arc::clone(t)));
         let sorted = (1..=deepest.max(self.sorted.len()))
             .map(|level| {
                 let changed = add.iter().any(|(l, _)| *l == level)
@@ -335,6 +345,6 @@ impl Levels {
                 Level::new(tables)
             })
             .collect();
-        Self::new(zero, sorted)
+        Self::new(l0, sorted)
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn prepare<'g, 'k>(
         };
         let (at, table) = candidates(levels, key)
             .find(|(_, table)| table.may_contain(hash) || is_removed(table))?;
-        Some((at, table, table.approach(key)))
+        Some((at, table, table.find_segment(key)))
     });
     let hints = std::array::from_fn(|at| {
         let (levels, key, hash) = keys[at]?;

@@ -78,10 +78,10 @@ fn a_scan_goes_on_where_a_dropped_future_left_it() {
     }
 }
 
-/// A walk seeks past a recorded stretch of dead keys in all of its sources, and is dropped while
+/// A walk seeks past a recorded dead range in all of its sources, and is dropped while
 /// some of them wait for blocks.
 #[test]
-fn a_scan_goes_on_past_a_dead_stretch_where_a_dropped_future_left_it() {
+fn a_scan_goes_on_past_a_dead_range_where_a_dropped_future_left_it() {
     for (number, way) in WAYS.into_iter().enumerate() {
         let dir = tempfile::tempdir().expect("a directory");
         let (db, keyspace) = open(&dir.path().join("db"), way);
@@ -95,7 +95,7 @@ fn a_scan_goes_on_past_a_dead_stretch_where_a_dropped_future_left_it() {
             keyspace.remove(key).expect("remove");
             map.remove(key);
         }
-        assert_eq!(keyspace.iter().count(), map.len(), "which records the stretch");
+        assert_eq!(keyspace.iter().count(), map.len(), "which records the dead range");
         db.flush().expect("flush");
         for round in 0..rounds(4) {
             let forward = round % 2 == 0;

@@ -4,7 +4,7 @@
 use std::{ops::Bound, path::PathBuf, sync::Arc};
 
 use rhumb::{
-    Compression, Database, DatabaseBuilder, Error, IndexKind, Keyspace, KeyspaceOptions,
+    BlockIndexKind, Compression, Database, DatabaseBuilder, Error, Keyspace, KeyspaceOptions,
     MemtableKind, Partitioning, PersistMode, Snapshot, StringCoding, TableOptions, Training,
     io::{
         ReadMode,
@@ -81,7 +81,7 @@ fn keyspace_options(keyspace: usize, openings: usize) -> KeyspaceOptions {
             ..defaults
         },
         _ => TableOptions {
-            index: Some(IndexKind::BinarySearch),
+            index: Some(BlockIndexKind::BinarySearch),
             compression: Some(Compression::None),
             filter_bits_per_key: Some(0),
             ..defaults

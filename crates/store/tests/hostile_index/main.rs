@@ -15,7 +15,7 @@ use std::{
 };
 
 use rhumb::{
-    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, Slice, StringCoding,
+    BlockIndexKind, Compression, Database, Error, Keyspace, KeyspaceOptions, Slice, StringCoding,
     TableOptions,
     io::{
         FileSystem,
@@ -32,7 +32,7 @@ const DIR: &str = "/db";
 
 /// A database that was closed: its files, its contents, and all keys that were ever in it.
 struct Closed {
-    index: IndexKind,
+    index: BlockIndexKind,
     coding: StringCoding,
     filter_bits_per_key: u8,
     files: Vec<(PathBuf, Vec<u8>)>,
@@ -41,7 +41,11 @@ struct Closed {
     probes: Vec<Vec<u8>>,
 }
 
-fn options(index: IndexKind, coding: StringCoding, filter_bits_per_key: u8) -> KeyspaceOptions {
+fn options(
+    index: BlockIndexKind,
+    coding: StringCoding,
+    filter_bits_per_key: u8,
+) -> KeyspaceOptions {
     let table = TableOptions {
         index: Some(index),
         string_coding: Some(coding),
@@ -72,7 +76,7 @@ fn key(rng: &mut SimRng) -> Vec<u8> {
     }
 }
 
-fn build(index: IndexKind, coding: StringCoding, filter_bits_per_key: u8) -> Closed {
+fn build(index: BlockIndexKind, coding: StringCoding, filter_bits_per_key: u8) -> Closed {
     let fs = SimFs::new(1);
     let db = open(&fs).unwrap();
     let keyspace = db.keyspace("k", options(index, coding, filter_bits_per_key)).unwrap();
@@ -259,8 +263,8 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn made_up_indexes_hide_no_key() {
-    let learned = StringCoding::ALL.map(|coding| (IndexKind::Learned, coding));
-    let kinds = learned.into_iter().chain([(IndexKind::BinarySearch, StringCoding::Off)]);
+    let learned = StringCoding::ALL.map(|coding| (BlockIndexKind::Learned, coding));
+    let kinds = learned.into_iter().chain([(BlockIndexKind::BinarySearch, StringCoding::Off)]);
     let databases: Vec<Closed> =
         kinds.flat_map(|(kind, coding)| [10, 0].map(|bits| build(kind, coding, bits))).collect();
     let run = |seed: u64| {

@@ -14,7 +14,7 @@ const CONSULT: &str = "crates/remote/src/host/consult.rs";
 const DIRECTORY: &str = "crates/remote/src/host/directory.rs";
 const FOLLOW: &str = "crates/share/src/follow.rs";
 const GROUP: &str = "crates/remote/src/host/group.rs";
-const KEYSPACE: &str = "crates/remote/src/client/keyspace.rs";
+const MAPPED: &str = "crates/remote/src/client/keyspace/mapped.rs";
 const LEAF: &str = "crates/remote/src/leaf/mod.rs";
 const MODELS_OF_CLIENT: &str = "crates/remote/src/client/models.rs";
 const PIECES: &str = "crates/remote/src/client/tcp/pieces.rs";
@@ -157,14 +157,14 @@ pub(super) static BUGS: [Bug; 63] = [
     Bug {
         name: "the generation is the first piece of a message and not the last",
         file: PIECES,
-        sound: "            let places = places.iter().chain([&GENERATION]).copied().collect();
-            Request::Pieces { keyspace: opened.number, places }
+        sound: "            let extents = extents.iter().chain([&GENERATION]).copied().collect();
+            Request::Pieces { keyspace: opened.number, extents }
         };
         let seen = self.link.call(self.keyspace, true, request, |reply| match reply {
             Reply::Pieces { guards, bytes } => split_last(&guards, bytes)
 ",
-        broken: "            let places = [&GENERATION].into_iter().chain(places).copied().collect();
-            Request::Pieces { keyspace: opened.number, places }
+        broken: "            let extents = [&GENERATION].into_iter().chain(extents).copied().collect();
+            Request::Pieces { keyspace: opened.number, extents }
         };
         let seen = self.link.call(self.keyspace, true, request, |reply| match reply {
             Reply::Pieces { guards, bytes } => (guards.split_first().zip(bytes.split_first_chunk()))
@@ -494,7 +494,7 @@ pub(super) static BUGS: [Bug; 63] = [
     },
     Bug {
         name: "a lease has no end",
-        file: KEYSPACE,
+        file: MAPPED,
         sound: "        let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;",
         broken: "        let is_fresh = beat != 0;",
         suite: Processes,
@@ -526,7 +526,7 @@ pub(super) static BUGS: [Bug; 63] = [
     },
     Bug {
         name: "a reader does not look at the heartbeat",
-        file: KEYSPACE,
+        file: MAPPED,
         sound: "        let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;",
         broken: "        let is_fresh = beat < u64::MAX;",
         suite: Share,

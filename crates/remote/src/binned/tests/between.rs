@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     binned::Address,
-    fabric::{Fabric, Image, Place},
+    fabric::{Extent, Fabric, Image},
 };
 
 /// A fabric that has a change done before one of its reads.
@@ -18,13 +18,13 @@ struct Interrupted<'a, F> {
 }
 
 impl<F: Fn()> Fabric for Interrupted<'_, F> {
-    fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
+    fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
         let read = self.reads.get();
         self.reads.set(read + 1);
         if read == self.at {
             (self.change)();
         }
-        self.fabric.read(places, image)
+        self.fabric.read(extents, image)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     binned::Address,
-    fabric::{Fabric, Image, Place},
+    fabric::{Extent, Fabric, Image},
 };
 
 /// A fabric that has a change done after one of its reads.
@@ -15,8 +15,8 @@ struct Followed<'a, F> {
 }
 
 impl<F: Fn()> Fabric for Followed<'_, F> {
-    fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
-        self.fabric.read(places, image)?;
+    fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
+        self.fabric.read(extents, image)?;
         if self.left.get() == 0 {
             (self.change)();
         }

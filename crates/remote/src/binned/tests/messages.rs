@@ -221,7 +221,7 @@ fn golden_region() {
         (found[0] & 1, found[1], found[2]),
         (0, 1 | 1 << 8, u64::from_be_bytes(*b"longer t"))
     );
-    let wide = Record::of_words(&found[2..]).place().unwrap();
+    let wide = Record::of_words(&found[2..]).wide_extent().unwrap();
     let found = words(wide.slot.line, 6);
     assert_eq!(found[1..3], [17 | 1 << 32, u64::from_le_bytes(*b"longer t")]);
     assert_eq!(found[3..], [u64::from_le_bytes(*b"han eigh"), u64::from(b't'), u64::from(b'w')]);

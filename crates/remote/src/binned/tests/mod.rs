@@ -117,7 +117,7 @@ fn array_lines(sizes: Sizes, len: usize) -> u64 {
 }
 
 fn record_lines(record: &Record) -> u64 {
-    record.place().map_or(0, |place| size_of(place.lines).into())
+    record.wide_extent().map_or(0, |extent| size_of(extent.lines).into())
 }
 
 fn check_array(host: &TestHost, epoch: u64, keys: &mut Vec<Vec<u8>>, lines: &mut u64) {

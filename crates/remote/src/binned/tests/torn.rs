@@ -105,13 +105,13 @@ impl Recorder {
             Options { value_bytes_max: VALUE_BYTES_MAX, has_checksums: true, ..Options::default() };
         let local = Local::within(4 << 20, &map, options);
         let mut new = Self { local, map, history: History::default(), moments: Vec::new() };
-        new.note(None, true);
+        new.record(None, true);
         new
     }
 
     /// Keeps what the region is now; readers see what the map was before the change under way.
-    fn note(&mut self, before: Option<&Map>, is_whole: bool) {
-        self.history.note(&[], crate::host::Space::words(&*self.local.space));
+    fn record(&mut self, before: Option<&Map>, is_whole: bool) {
+        self.history.record(&[], crate::host::Space::words(&*self.local.space));
         let model = is_whole.then(|| {
             let reply = self.local.host.borrow_mut().handle(0, &Request::Learn { from: vec![] });
             match reply.unwrap() {
@@ -139,10 +139,10 @@ impl Recorder {
                     self.map.remove(&key);
                 }
             }
-            self.note(Some(&before), false);
+            self.record(Some(&before), false);
         }
         self.local.host.borrow_mut().publish(version as u64);
-        self.note(None, true);
+        self.record(None, true);
     }
 
     fn change(&mut self, version: usize, change: &Change) {
@@ -157,19 +157,19 @@ impl Recorder {
                     host.due.insert(top);
                     host.begin_training().unwrap()
                 };
-                self.note(None, false);
+                self.record(None, false);
                 self.local.host.borrow_mut().publish(version as u64);
                 self.group(version, group);
                 self.local.host.borrow_mut().finish_training(plan.train()).unwrap();
-                self.note(None, false);
+                self.record(None, false);
                 self.local.host.borrow_mut().publish(version as u64);
-                self.note(None, true);
+                self.record(None, true);
             }
             Change::Free => {
                 self.local.host.borrow_mut().poll(0);
-                self.note(None, false);
+                self.record(None, false);
                 self.local.host.borrow_mut().publish(version as u64);
-                self.note(None, true);
+                self.record(None, true);
             }
             Change::Load(step) => {
                 let pairs = (0..KEYS).filter(|n| n % step != 0);
@@ -177,14 +177,14 @@ impl Recorder {
                     pairs.map(|n| (key(n), value(&key(n), version, length(n)))).collect();
                 let (host, space) = (Rc::clone(&self.local.host), Arc::clone(&self.local.space));
                 let pairs = next.clone().into_iter().inspect(|_| {
-                    self.history.note(&[], crate::host::Space::words(&*space));
+                    self.history.record(&[], crate::host::Space::words(&*space));
                     let (now, next) = (self.map.clone(), Some(next.clone()));
                     self.moments.push(Moment { now, next, model: None });
                 });
                 host.borrow_mut().load(pairs.map(Ok)).unwrap();
                 host.borrow_mut().publish(version as u64);
                 self.map = next;
-                self.note(None, true);
+                self.record(None, true);
             }
         }
     }
@@ -395,7 +395,7 @@ fn nothing_is_proven_by_a_region_that_is_not_there() {
     let mut client = client(recorder.moments[0].model.as_ref().unwrap());
     let history = {
         let mut history = History::default();
-        history.note(&[], &[]);
+        history.record(&[], &[]);
         history
     };
     let torn = Torn::new(&history, 0, 0);

@@ -167,7 +167,7 @@ impl ClusterKeyspace {
             let mut groups: BTreeMap<usize, Group> = BTreeMap::new();
             for index in left.drain(..) {
                 let range = view.table.range_of(keys[index]);
-                let group = groups.entry(view.table.place(range));
+                let group = groups.entry(view.table.server_index(range));
                 group.or_insert_with(|| (range, Vec::new())).1.push(index);
             }
             let groups: Vec<Group> = groups.into_values().collect();
@@ -415,7 +415,7 @@ pub(super) fn one_host<'k>(
     for key in keys {
         let range = view.table.range_of(key);
         let first = *first.get_or_insert(range);
-        if view.table.place(first) != view.table.place(range) {
+        if view.table.server_index(first) != view.table.server_index(range) {
             let (one, other) = (view.table.server(first), view.table.server(range));
             let what = format!("keys of {one} and of {other}: {why}");
             return Err(Error::InvalidArgument(what.into()));

@@ -79,8 +79,8 @@ impl Server {
         Ok(client.insert(connected).clone())
     }
 
-    /// Notes if the host could be reached, as the result of a call says.
-    fn note<T>(&self, result: &Result<T>) {
+    /// Records if the host could be reached, according to the result of a call.
+    fn record_reachable<T>(&self, result: &Result<T>) {
         let is_down = matches!(result, Err(Error::Io { .. } | Error::Closed | Error::TimedOut));
         if is_down != self.is_down.load(Ordering::Relaxed) {
             self.is_down.store(is_down, Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl View {
     ///
     /// [`Error::Server`].
     pub(super) fn keyspace(&self, name: &[u8], range: usize) -> Result<&Keyspace> {
-        let opened = self.servers[self.table.place(range)].keyspace(name);
+        let opened = self.servers[self.table.server_index(range)].keyspace(name);
         opened.map_err(|error| self.blame(range, error))
     }
 
@@ -155,15 +155,15 @@ impl View {
         range: usize,
         act: impl FnOnce(&Keyspace) -> Result<T>,
     ) -> Result<T> {
-        let handle = &self.servers[self.table.place(range)];
+        let handle = &self.servers[self.table.server_index(range)];
         let result = handle.keyspace(name).and_then(act);
-        handle.server.note(&result);
+        handle.server.record_reachable(&result);
         result.map_err(|error| self.blame(range, error))
     }
 
     /// The host of a range.
     pub(super) fn server(&self, range: usize) -> &Arc<Server> {
-        &self.servers[self.table.place(range)].server
+        &self.servers[self.table.server_index(range)].server
     }
 
     /// The keyspaces that are open, with their hosts.
@@ -182,13 +182,13 @@ impl View {
         range: usize,
         attempt: usize,
     ) -> Option<RoutingTable> {
-        let handle = &self.servers[(self.table.place(range) + attempt) % self.servers.len()];
+        let handle = &self.servers[(self.table.server_index(range) + attempt) % self.servers.len()];
         if handle.server.is_down.load(Ordering::Relaxed) {
             return None;
         }
         let keyspace = handle.keyspace(name);
         let table = keyspace.and_then(|keyspace| keyspace.newer_table(self.table.epoch()));
-        handle.server.note(&table);
+        handle.server.record_reachable(&table);
         table.ok().flatten()
     }
 

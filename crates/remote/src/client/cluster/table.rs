@@ -59,7 +59,7 @@ struct Inner {
     /// The first key of each range, ascending; that of the first is empty.
     lows: Vec<Vec<u8>>,
     /// The host of each range, as an index of `servers`.
-    places: Vec<u32>,
+    server_indexes: Vec<u32>,
     /// Each host once.
     servers: Vec<Address>,
 }
@@ -78,7 +78,7 @@ impl RoutingTable {
         ranges: impl IntoIterator<Item = (K, Address)>,
     ) -> Result<Self> {
         let wrong = |what: String| Err(Error::InvalidArgument(format!("a table {what}").into()));
-        let mut table = Inner { epoch, lows: vec![], places: vec![], servers: vec![] };
+        let mut table = Inner { epoch, lows: vec![], server_indexes: vec![], servers: vec![] };
         let mut known = std::collections::HashMap::new();
         for (low, server) in ranges {
             let low = low.as_ref();
@@ -101,22 +101,22 @@ impl RoutingTable {
                 }
                 _ => {}
             }
-            let place = match known.get(&server) {
-                Some(place) => *place,
+            let index = match known.get(&server) {
+                Some(index) => *index,
                 None => {
                     let text = server.to_string();
                     let is_read_back = text.parse::<Address>().is_ok_and(|parsed| parsed == server);
                     if text.len() > SERVER_BYTES_MAX || !is_read_back {
                         return wrong(format!("with an address that is no text: {text:?}"));
                     }
-                    let place = table.servers.len() as u32;
+                    let index = table.servers.len() as u32;
                     table.servers.push(server.clone());
-                    known.insert(server, place);
-                    place
+                    known.insert(server, index);
+                    index
                 }
             };
             table.lows.push(low.to_vec());
-            table.places.push(place);
+            table.server_indexes.push(index);
         }
         match () {
             () if epoch == 0 => wrong("of epoch 0: the first is 1".into()),
@@ -222,13 +222,13 @@ impl RoutingTable {
 
     /// The host of a range, as an index of [`RoutingTable::servers`].
     #[inline]
-    pub(super) fn place(&self, range: usize) -> usize {
-        self.inner.places[range] as usize
+    pub(super) fn server_index(&self, range: usize) -> usize {
+        self.inner.server_indexes[range] as usize
     }
 
     /// The host of a range, by its index.
     pub(super) fn server(&self, range: usize) -> &Address {
-        &self.inner.servers[self.place(range)]
+        &self.inner.servers[self.server_index(range)]
     }
 }
 

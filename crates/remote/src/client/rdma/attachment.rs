@@ -20,7 +20,7 @@ use crate::{
     clock,
     error::{Error, Result},
     layout::{Geometry, format::control},
-    message::{Part, Place, RemoteSegment, Reply, Request, format::REMOTE_READ_MS},
+    message::{Extent, Part, RemoteSegment, Reply, Request, format::REMOTE_READ_MS},
     primitive::{AtomicU64, Ordering},
     verbs::{Device, Domain, Queue, Read},
 };
@@ -41,7 +41,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY_MS: u64 = 250;
 
 /// Heartbeat and generation, which lie side by side.
-const SIGNS: Place = Place {
+const SIGNS: Extent = Extent {
     part: Part::Control,
     at: control::HEARTBEAT as u64 * 8,
     len: 16,
@@ -249,7 +249,7 @@ impl<'k> RemoteReads<'k> {
     pub(super) fn bring_pieces(
         &self,
         connection: u64,
-        places: &[Place],
+        extents: &[Extent],
         out: &mut Vec<AtomicU64>,
     ) -> Result<Vec<bool>> {
         let mut is_there = Vec::new();
@@ -257,9 +257,9 @@ impl<'k> RemoteReads<'k> {
             if attachment.generation != connection {
                 return Ok(false);
             }
-            is_there = self.find(attachment, places)?;
-            let some = places.iter().zip(&is_there).filter(|(_, is_there)| **is_there);
-            let some: Vec<Place> = some.map(|(place, _)| *place).collect();
+            is_there = self.find(attachment, extents)?;
+            let some = extents.iter().zip(&is_there).filter(|(_, is_there)| **is_there);
+            let some: Vec<Extent> = some.map(|(extent, _)| *extent).collect();
             self.try_bring(attachment, &some, out)
         });
         match self.forgive(read)? {
@@ -374,28 +374,28 @@ impl<'k> RemoteReads<'k> {
         Ok(queue)
     }
 
-    /// What to read for the places; `None` if the region does not have all of them.
-    fn resolve(&self, attachment: &Attachment, places: &[Place]) -> Result<Option<Vec<Read>>> {
-        let mut reads = Vec::with_capacity(places.len());
-        for place in places {
-            if !self.find_one(attachment, place)? {
+    /// What to read for the extents; `None` if the region does not have all of them.
+    fn resolve(&self, attachment: &Attachment, extents: &[Extent]) -> Result<Option<Vec<Read>>> {
+        let mut reads = Vec::with_capacity(extents.len());
+        for extent in extents {
+            if !self.find_one(attachment, extent)? {
                 return Ok(None);
             }
-            attachment.segments(place.part).resolve(place, &mut reads);
+            attachment.segments(extent.part).resolve(extent, &mut reads);
         }
         Ok(Some(reads))
     }
 
-    /// Returns which of the places the region has.
-    fn find(&self, attachment: &Attachment, places: &[Place]) -> Result<Vec<bool>> {
-        places.iter().map(|place| self.find_one(attachment, place)).collect()
+    /// Returns which of the extents the region has.
+    fn find(&self, attachment: &Attachment, extents: &[Extent]) -> Result<Vec<bool>> {
+        extents.iter().map(|extent| self.find_one(attachment, extent)).collect()
     }
 
-    fn find_one(&self, attachment: &Attachment, place: &Place) -> Result<bool> {
-        let segments = attachment.segments(place.part);
-        let end = place.at.saturating_add(u64::from(place.len));
+    fn find_one(&self, attachment: &Attachment, extent: &Extent) -> Result<bool> {
+        let segments = attachment.segments(extent.part);
+        let end = extent.at.saturating_add(u64::from(extent.len));
         if end > segments.bytes() {
-            self.learn_segments(attachment, place.part)?;
+            self.learn_segments(attachment, extent.part)?;
         }
         Ok(end <= segments.bytes())
     }
@@ -420,11 +420,11 @@ impl<'k> RemoteReads<'k> {
     fn try_bring(
         &self,
         attachment: &Attachment,
-        places: &[Place],
+        extents: &[Extent],
         out: &mut Vec<AtomicU64>,
     ) -> Result<bool> {
         let mut queue = self.queue(attachment)?;
-        let wanted: Vec<Place> = places.iter().chain([&SIGNS]).copied().collect();
+        let wanted: Vec<Extent> = extents.iter().chain([&SIGNS]).copied().collect();
         let Some(reads) = self.resolve(attachment, &wanted)? else {
             lock(&attachment.idle).push(queue);
             return Ok(false);
@@ -469,8 +469,8 @@ impl RemoteReads<'_> {
 }
 
 impl Unordered for RemoteReads<'_> {
-    fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool> {
-        self.twice(|attachment| self.try_bring(attachment, places, out))
+    fn bring(&self, extents: &[Extent], out: &mut Vec<AtomicU64>) -> Result<bool> {
+        self.twice(|attachment| self.try_bring(attachment, extents, out))
     }
 
     fn hints(&self) -> Option<Arc<Hints>> {
@@ -506,11 +506,11 @@ impl Segments {
         self.0.load().iter().fold(0, |sum, segment| sum.saturating_add(segment.bytes))
     }
 
-    /// Appends what to read for a place, in as many parts as it has segments; returns false if it
+    /// Appends what to read for an extent, in as many parts as it has segments; returns false if it
     /// is not all in those that are known.
-    fn resolve(&self, place: &Place, reads: &mut Vec<Read>) -> bool {
+    fn resolve(&self, extent: &Extent, reads: &mut Vec<Read>) -> bool {
         let segments = self.0.load();
-        let (mut at, mut left) = (place.at, u64::from(place.len));
+        let (mut at, mut left) = (extent.at, u64::from(extent.len));
         for segment in &**segments {
             if left == 0 {
                 break;
@@ -553,12 +553,12 @@ mod tests {
     }
 
     #[test]
-    fn places_are_found_in_their_segments() {
+    fn extents_are_found_in_their_segments() {
         let segments = segments(&[64, 128]);
         let resolved = |at, len| {
             let mut reads = Vec::new();
-            let place = Place { part: Part::Leaves, at, len, guard: 0 };
-            segments.resolve(&place, &mut reads).then(|| {
+            let extent = Extent { part: Part::Leaves, at, len, guard: 0 };
+            segments.resolve(&extent, &mut reads).then(|| {
                 reads.iter().map(|read| (read.address, read.key, read.bytes)).collect::<Vec<_>>()
             })
         };

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::RemoteReads;
 use crate::{
     error::{Error, Result},
-    fabric::{Fabric, Image, Place, guards_apart, split_trip},
+    fabric::{Extent, Fabric, Image, guards_apart, split_trip},
     primitive::{AtomicU64, Ordering},
 };
 
@@ -36,19 +36,19 @@ impl<'k> RemoteFabric<'k> {
     }
 
     /// Reads some of the pieces, after those that are in the image.
-    fn read_some(&self, places: &[Place], image: &mut Image) -> Result<()> {
-        let wanted = [places, &guards_apart(places)].concat();
+    fn read_some(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
+        let wanted = [extents, &guards_apart(extents)].concat();
         let mut words: Vec<AtomicU64> = Vec::new();
         let is_there = self.reads.bring_pieces(self.connection, &wanted, &mut words)?;
         let words: Vec<u64> =
             words.iter().map(|word| u64::from_le(word.load(Ordering::Relaxed))).collect();
         let (mut at, mut pieces) = (0, Vec::with_capacity(wanted.len()));
-        for (place, is_there) in wanted.iter().zip(is_there) {
-            let end = if is_there { at + place.len as usize / 8 } else { at };
+        for (extent, is_there) in wanted.iter().zip(is_there) {
+            let end = if is_there { at + extent.len as usize / 8 } else { at };
             pieces.push(is_there.then_some(at..end));
             at = end;
         }
-        image.fill_unordered(places, |index| {
+        image.fill_unordered(extents, |index| {
             let range = pieces.get(index)?.clone()?;
             words.get(range)
         });
@@ -58,12 +58,15 @@ impl<'k> RemoteFabric<'k> {
 }
 
 impl Fabric for RemoteFabric<'_> {
-    fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
-        image.begin(places);
-        if places.iter().any(|place| !place.len.is_multiple_of(8) || !place.at.is_multiple_of(8)) {
+    fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
+        image.begin(extents);
+        if extents
+            .iter()
+            .any(|extent| !extent.len.is_multiple_of(8) || !extent.at.is_multiple_of(8))
+        {
             return Err(Error::invalid("a piece that does not begin or end with a word"));
         }
-        let mut left = places;
+        let mut left = extents;
         while !left.is_empty() {
             let (some, others) = split_trip(left, PLACES_MAX, PIECES_BYTES);
             self.read_some(some, image)?;

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    fabric::{Fabric, Image, Place, split_trip},
+    fabric::{Extent, Fabric, Image, split_trip},
     layout::format::control,
     message::{Part, Reply, Request},
 };
@@ -30,7 +30,7 @@ const PLACES_MAX: usize = 4_096;
 const PIECES_BYTES: u64 = 256 << 10;
 
 /// Where the generation of the keys that the host serves is.
-const GENERATION: Place = Place {
+const GENERATION: Extent = Extent {
     part: Part::Control,
     at: control::GENERATION as u64 * 8,
     len: 8,
@@ -116,18 +116,18 @@ impl<'k> MessageFabric<'k> {
     }
 
     /// Reads some of the pieces, after those that are in the image, and the generation after them.
-    fn read_some(&self, places: &[Place], image: &mut Image) -> Result<()> {
+    fn read_some(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
         let connection = Cell::new(0);
         let request = |opened: &Opened| {
             connection.set(opened.generation);
-            let places = places.iter().chain([&GENERATION]).copied().collect();
-            Request::Pieces { keyspace: opened.number, places }
+            let extents = extents.iter().chain([&GENERATION]).copied().collect();
+            Request::Pieces { keyspace: opened.number, extents }
         };
         let seen = self.link.call(self.keyspace, true, request, |reply| match reply {
             Reply::Pieces { guards, bytes } => split_last(&guards, bytes)
                 .ok_or_else(|| Error::invalid("fewer pieces of a region than were asked for"))
                 .and_then(|(guards, bytes, seen)| {
-                    image.append(places, guards, bytes).map(|()| seen)
+                    image.append(extents, guards, bytes).map(|()| seen)
                 }),
             other => Err(unexpected(&other)),
         })?;
@@ -155,9 +155,9 @@ fn split_last<'r>(
 }
 
 impl Fabric for MessageFabric<'_> {
-    fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
-        image.begin(places);
-        let mut left = places;
+    fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
+        image.begin(extents);
+        let mut left = extents;
         while !left.is_empty() {
             let (some, others) = split_trip(left, PLACES_MAX, PIECES_BYTES);
             self.read_some(some, image)?;

@@ -15,7 +15,7 @@ use crate::{
     Error, Host, Preset, Served, ShareOptions,
     binned::{Address, Operation, Request as Question, Verb},
     message::{
-        Answer, Frame, Guess, Hint, How, Op, Part, Place, Reply, Request,
+        Answer, Extent, Frame, Guess, Hint, How, Op, Part, Reply, Request,
         format::{failure, feature},
     },
     route::directory::find_slot_in_copy,
@@ -255,17 +255,17 @@ fn pieces_are_those_of_the_region() {
     let Reply::Shown { keyspace: 0, header } = raw.ask(&Request::Open { keyspace: b"k" }) else {
         panic!("a keyspace that is not shown")
     };
-    let place = |at, len, guard| Place { part: Part::Control, at, len, guard };
+    let extent = |at, len, guard| Extent { part: Part::Control, at, len, guard };
     let far = u64::MAX - 7;
-    let places = vec![
-        place(0, 32, 32),
-        place(4, 8, 32),
-        place(8, 7, 32),
-        place(far, 8, 32),
-        place(8, 8, far),
-        Place { part: Part::Leaves, ..place(1 << 40, 8, 0) },
+    let extents = vec![
+        extent(0, 32, 32),
+        extent(4, 8, 32),
+        extent(8, 7, 32),
+        extent(far, 8, 32),
+        extent(8, 8, far),
+        Extent { part: Part::Leaves, ..extent(1 << 40, 8, 0) },
     ];
-    match raw.ask(&Request::Pieces { keyspace: 0, places }) {
+    match raw.ask(&Request::Pieces { keyspace: 0, extents }) {
         Reply::Pieces { guards, bytes } => {
             assert_eq!(guards, [Some(0), None, None, None, None, None]);
             assert!(
@@ -277,11 +277,11 @@ fn pieces_are_those_of_the_region() {
         }
         other => panic!("{other:?}"),
     }
-    let many = vec![place(0, 1 << 20, 32); 5];
-    let refused = raw.ask(&Request::Pieces { keyspace: 0, places: many });
+    let many = vec![extent(0, 1 << 20, 32); 5];
+    let refused = raw.ask(&Request::Pieces { keyspace: 0, extents: many });
     assert!(matches!(refused, Reply::Failed { code: failure::TOO_LARGE, .. }), "{refused:?}");
     assert!(matches!(raw.ask(&Request::Open { keyspace: b"runs" }), Reply::Described { .. }));
-    let refused = raw.ask(&Request::Pieces { keyspace: 1, places: vec![place(0, 8, 32)] });
+    let refused = raw.ask(&Request::Pieces { keyspace: 1, extents: vec![extent(0, 8, 32)] });
     assert!(matches!(refused, Reply::Failed { code: failure::REFUSED, .. }), "{refused:?}");
 }
 

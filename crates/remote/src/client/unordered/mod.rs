@@ -27,7 +27,7 @@ use crate::{
         proof::{head_words, record_seed, record_words},
         whole::{is_head_whole, is_leaf_whole, is_record_whole},
     },
-    message::{Part, Place},
+    message::{Extent, Part},
     primitive::{AtomicU64, Ordering},
 };
 
@@ -61,7 +61,7 @@ pub(in crate::client) trait Unordered {
     /// # Errors
     ///
     /// Those of the way there.
-    fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool>;
+    fn bring(&self, extents: &[Extent], out: &mut Vec<AtomicU64>) -> Result<bool>;
 
     /// The hints of the region that is read now, if there is one. Another region has others: if
     /// they are the same before and after something was brought, it is of the region that they are
@@ -139,9 +139,10 @@ impl<'f, F: Unordered> Leaves<'f, F> {
     /// Those of the way there.
     pub(in crate::client) fn are_unchanged(&self, states: &States) -> Result<bool> {
         let states = states.0.borrow();
-        let places: Vec<Place> = states.iter().map(|(slot, _)| self.place(*slot, 0..1)).collect();
+        let extents: Vec<Extent> =
+            states.iter().map(|(slot, _)| self.extent(*slot, 0..1)).collect();
         let mut out = Vec::new();
-        Ok(self.fabric.bring(&places, &mut out)?
+        Ok(self.fabric.bring(&extents, &mut out)?
             && states
                 .iter()
                 .zip(&out)
@@ -172,13 +173,13 @@ impl<'f, F: Unordered> Leaves<'f, F> {
             .collect();
         let (mut words, mut more) = (Vec::new(), Vec::new());
         while !pending.is_empty() {
-            let places: Vec<Place> = pending.iter().flat_map(|key| self.places(key)).collect();
-            if !self.fabric.bring(&places, &mut words)? {
+            let extents: Vec<Extent> = pending.iter().flat_map(|key| self.extents(key)).collect();
+            if !self.fabric.bring(&extents, &mut words)? {
                 return Ok(false);
             }
             let (mut looks, mut next, mut at) = (Vec::new(), Vec::new(), 0);
             for key in pending.drain(..) {
-                let len: usize = self.places(&key).map(|place| place.len as usize / 8).sum();
+                let len: usize = self.extents(&key).map(|extent| extent.len as usize / 8).sum();
                 let range = at..at + len;
                 at = range.end;
                 if let Some(hint) = key.hint {
@@ -206,7 +207,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
                 return Ok(false);
             }
             for (key, came) in looks {
-                next.extend(self.conclude(key, &came, &words, &more, &mut each));
+                next.extend(self.finish(key, &came, &words, &more, &mut each));
             }
             pending = next;
         }
@@ -234,7 +235,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
     }
 
     /// Takes what records say for the answer, or returns the key if that is not sure.
-    fn conclude<'k>(
+    fn finish<'k>(
         &self,
         key: Pending<'k>,
         came: &Came,
@@ -277,9 +278,9 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         let (mut slot, mut words) = (slot, Vec::new());
         for _ in 0..TRIES_MAX {
             // The leaves of a run lie side by side.
-            let place = |at: usize| self.leaf_place(slot.saturating_add(at as u32));
-            let places: Vec<Place> = (0..count).map(place).collect();
-            if !self.fabric.bring(&places, &mut words)? {
+            let extent = |at: usize| self.leaf_extent(slot.saturating_add(at as u32));
+            let extents: Vec<Extent> = (0..count).map(extent).collect();
+            if !self.fabric.bring(&extents, &mut words)? {
                 if count == 1 {
                     return Ok(false);
                 }
@@ -320,8 +321,8 @@ impl<'f, F: Unordered> Leaves<'f, F> {
             // The leaves of a run lie side by side.
             let count = self.range_leaves(limit).min(slot as usize + 1);
             let first = slot - (count as u32 - 1);
-            let places: Vec<Place> = (first..=slot).map(|slot| self.leaf_place(slot)).collect();
-            if !self.fabric.bring(&places, &mut words)? {
+            let extents: Vec<Extent> = (first..=slot).map(|slot| self.leaf_extent(slot)).collect();
+            if !self.fabric.bring(&extents, &mut words)? {
                 return Ok(false);
             }
             let all = words.chunks(self.geometry.leaf_words());
@@ -369,8 +370,8 @@ impl<'f, F: Unordered> Leaves<'f, F> {
     }
 
     /// All of a leaf.
-    fn leaf_place(&self, slot: u32) -> Place {
-        self.place(slot, 0..self.geometry.leaf_words())
+    fn leaf_extent(&self, slot: u32) -> Extent {
+        self.extent(slot, 0..self.geometry.leaf_words())
     }
 
     /// A leaf that is all there, as it was at one moment.
@@ -393,14 +394,14 @@ impl<'f, F: Unordered> Leaves<'f, F> {
             let (source, leaf_head) = (Source { slot, words, leaf }, leaf.head());
             let state = words.load(head::STATE);
             if slot == first {
-                self.note(slot, state);
+                self.record_state(slot, state);
                 page.fill_up(source, &leaf_head, from, skips, limit);
             } else {
                 let Some(next) = page.next.clone() else { return };
                 if leaf.side(&leaf_head, &next) != Some(Side::Inside) {
                     return;
                 }
-                self.note(slot, state);
+                self.record_state(slot, state);
                 page.extend_up(source, &leaf_head, &next, false, limit);
             }
             if page.pairs.len() >= limit || page.has_long_keys {
@@ -426,22 +427,22 @@ impl<'f, F: Unordered> Leaves<'f, F> {
     }
 
     /// Words of a leaf.
-    fn place(&self, slot: u32, words: Range<usize>) -> Place {
+    fn extent(&self, slot: u32, words: Range<usize>) -> Extent {
         let guard = u64::from(slot) * self.geometry.leaf_bytes() as u64;
         let (at, len) = (guard + words.start as u64 * 8, words.len() as u32 * 8);
-        Place { part: Part::Leaves, at, len, guard }
+        Extent { part: Part::Leaves, at, len, guard }
     }
 
     /// What is read of a key first: the head of its leaf, or the state and the record of a hint.
-    fn places(&self, key: &Pending<'_>) -> impl Iterator<Item = Place> {
+    fn extents(&self, key: &Pending<'_>) -> impl Iterator<Item = Extent> {
         let all = self.geometry.leaf_words();
         let head = to_words(self.geometry.rest() + FENCE_BYTES).min(all);
         let (first, second) = match &key.hint {
             Some(hint) => {
                 let state = head::STATE..head::STATE + 1;
-                (self.place(hint.slot, state), Some(self.place(hint.slot, hint.record())))
+                (self.extent(hint.slot, state), Some(self.extent(hint.slot, hint.record())))
             }
-            None => (self.place(key.slot, 0..if key.is_whole { all } else { head }), None),
+            None => (self.extent(key.slot, 0..if key.is_whole { all } else { head }), None),
         };
         iter::once(first).chain(second)
     }
@@ -469,7 +470,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
             Some(Side::Inside) => {
                 let entries: Vec<usize> = leaf.candidates(&leaf_head, &key.needle).collect();
                 if entries.is_empty() || key.without == Some(state) {
-                    self.note(key.slot, state);
+                    self.record_state(key.slot, state);
                     return Step::Is(Outcome::Absent);
                 }
                 Step::Look(entries)
@@ -477,7 +478,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         }
     }
 
-    fn note(&self, slot: u32, state: u64) {
+    fn record_state(&self, slot: u32, state: u64) {
         if let Some(states) = self.states {
             states.0.borrow_mut().push((slot, state));
         }
@@ -507,20 +508,20 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         words: &[AtomicU64],
         more: &mut Vec<AtomicU64>,
     ) -> Result<bool> {
-        let (mut places, mut at) = (Vec::new(), words.len());
+        let (mut extents, mut at) = (Vec::new(), words.len());
         for (key, came) in looks {
             for (_, _, range) in &mut came.records {
                 if key.is_whole {
                     *range = came.head.start + range.start..came.head.start + range.end;
                 } else {
-                    places.push(self.place(key.slot, range.clone()));
+                    extents.push(self.extent(key.slot, range.clone()));
                     *range = at..at + range.len();
                     at = range.end;
                 }
             }
         }
         more.clear();
-        Ok(places.is_empty() || self.fabric.bring(&places, more)?)
+        Ok(extents.is_empty() || self.fabric.bring(&extents, more)?)
     }
 
     /// What the records of a leaf say of a key; `None` if one of them was being changed. Where the
@@ -556,7 +557,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         let rest = key.needle.key.get(found.head().prefix_len..)?;
         for (entry, begin, _) in &came.records {
             if let Some(record) = found.record(*entry).filter(|record| record.key.equals(rest)) {
-                self.note(key.slot, state);
+                self.record_state(key.slot, state);
                 if record.kind != KIND_INLINE {
                     return Some(Outcome::Ask(record.value_len));
                 }
@@ -572,7 +573,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
             }
         }
         if key.is_whole {
-            self.note(key.slot, state);
+            self.record_state(key.slot, state);
         }
         Some(Outcome::Absent)
     }

@@ -14,7 +14,7 @@ use crate::{
     fabric::torn::{History, Torn},
     host::{Space, Table, heap::HeapSpace},
     layout::Geometry,
-    message::Place,
+    message::Extent,
     primitive::{AtomicU64, Ordering},
 };
 
@@ -29,11 +29,11 @@ struct Step {
 }
 
 impl Unordered for Torn<'_> {
-    fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool> {
+    fn bring(&self, extents: &[Extent], out: &mut Vec<AtomicU64>) -> Result<bool> {
         out.clear();
-        for (place, words) in places.iter().zip(Torn::bring(self, places)) {
+        for (extent, words) in extents.iter().zip(Torn::bring(self, extents)) {
             // A head may be read where the last leaf ends.
-            let words = words.unwrap_or_else(|| vec![0; place.len as usize / 8]);
+            let words = words.unwrap_or_else(|| vec![0; extent.len as usize / 8]);
             out.extend(words.into_iter().map(|word| AtomicU64::new(word.to_le())));
         }
         Ok(true)
@@ -77,7 +77,7 @@ fn record(geometry: Geometry, groups: &[Group]) -> (History, Vec<Step>) {
     let mut table = Table::build(geometry, leaves, control, []).unwrap();
     let (mut steps, mut model, mut history) = (Vec::new(), Model::new(), History::default());
     let mut keep = |table: &Table<HeapSpace>, model: &Model, is_whole| {
-        history.note(&[], table.leaf_space().words());
+        history.record(&[], table.leaf_space().words());
         let control = copy(table.control_space().words());
         steps.push(Step { control, model: model.clone(), is_whole });
     };

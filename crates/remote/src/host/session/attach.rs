@@ -78,7 +78,7 @@ impl Session {
         let Some((keyspace, stream)) = self.others.fresh.take() else { return };
         let before = self.others.begun.insert(keyspace, Arc::downgrade(&stream));
         before.iter().for_each(end);
-        if let Some(origin) = self.place.origin() {
+        if let Some(origin) = self.registration.origin() {
             self.host.begin(pool, stream, origin, None);
         }
     }
@@ -90,7 +90,7 @@ impl Session {
     /// The addresses of this machine and of the client's between which the connection goes.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     fn way(&self) -> Result<(IpAddr, IpAddr), Refusal> {
-        match self.place.origin() {
+        match self.registration.origin() {
             Some(Origin::Address(client)) => Ok((self.stream.local_address()?, client)),
             _ => Err(Refusal::Reply(failure::REFUSED, "RDMA without an address".into())),
         }

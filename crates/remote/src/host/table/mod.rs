@@ -35,7 +35,7 @@ use crate::{
     leaf::{Entry, EntryRef, Fences, Leaf, LeafWriter, Needle, Side},
     prefetch::prefetch,
     primitive::{AtomicU64, IS_MODEL},
-    route::{Run, directory::Place},
+    route::{Run, directory::Located},
 };
 
 /// One in this many leaves of a run may have a sibling: what its line does not find at once.
@@ -78,7 +78,7 @@ pub(crate) struct Table<S> {
 /// The leaf of a key.
 struct At {
     /// The leaf that the run's line says: the first of its chain.
-    place: Place,
+    located: Located,
     slot: u32,
 }
 
@@ -160,7 +160,7 @@ impl<S: Space> Table<S> {
             let cut = self.cut(&waiting[taken..], low.as_deref(), None);
             taken += cut.taken;
             low.clone_from(&cut.high);
-            let (run, last) = self.place(cut, previous, NO_SLOT, 0)?;
+            let (run, last) = self.put_run(cut, previous, NO_SLOT, 0)?;
             if previous != NO_SLOT {
                 self.link(previous, Some(run.base), None);
             }
@@ -239,7 +239,7 @@ impl<S: Space> Table<S> {
     /// while its writer does something else.
     pub(crate) fn prepare(&self, key: &[u8]) {
         let needle = Needle::new(self.geometry.short(key));
-        let words = self.words(self.directory.place(needle.key).slot);
+        let words = self.words(self.directory.locate(needle.key).slot);
         words[..self.geometry.rest() / 8].iter().step_by(LINE_WORDS).for_each(prefetch);
         let leaf = Leaf::new(words, self.geometry);
         let head = leaf.head();
@@ -382,14 +382,14 @@ impl<S: Space> Table<S> {
 
     /// The leaf between whose fences `key` is.
     fn locate(&self, key: &[u8]) -> At {
-        let place = self.directory.place(key);
-        let mut slot = place.slot;
+        let located = self.directory.locate(key);
+        let mut slot = located.slot;
         loop {
             let leaf = self.leaf(slot);
             slot = match leaf.side(&leaf.head(), key) {
                 Some(Side::Right) => leaf.next(),
                 Some(Side::Left) => leaf.previous(),
-                _ => return At { place, slot },
+                _ => return At { located, slot },
             };
         }
     }
@@ -419,7 +419,7 @@ impl<S: Space> Table<S> {
     }
 
     /// Stores a run between two leaves, latched, and returns it with its last slot.
-    fn place(&mut self, cut: Cut, previous: u32, next: u32, seq: u64) -> Result<(Run, u32)> {
+    fn put_run(&mut self, cut: Cut, previous: u32, next: u32, seq: u64) -> Result<(Run, u32)> {
         let Cut { mut run, mut leaves, taken, .. } = cut;
         run.base = self.take_slots(run.leaves)?;
         let last = run.base + run.leaves - 1;

@@ -84,7 +84,7 @@ impl<S: Space> Table<S> {
             let cut = self.cut(&entries[at..], low.as_deref(), high.as_deref());
             at += cut.taken;
             low.clone_from(&cut.high);
-            match self.place(cut, previous, next, seq) {
+            match self.put_run(cut, previous, next, seq) {
                 Ok((run, last)) => {
                     if let Some((_, before)) = runs.last() {
                         self.link(*before, Some(run.base), None);

@@ -99,7 +99,7 @@ impl<S: Space> Table<S> {
         left.set_seq(seq);
         self.writer(at.slot).replace(&left);
         self.link(next, None, Some(sibling));
-        let leaves = at.place.leaves;
+        let leaves = at.located.leaves;
         let state = self.runs.entry(run).or_default();
         state.siblings += 1;
         if state.siblings * SIBLING_SHARE > leaves {
@@ -111,11 +111,11 @@ impl<S: Space> Table<S> {
 
     /// Number of leaves between a leaf that a run's line finds and the next one.
     fn siblings_of(&self, at: &At) -> u32 {
-        let found_by_line = at.place.base..at.place.base + at.place.leaves;
-        let (mut slot, mut count) = (self.leaf(at.place.slot).next(), 0);
+        let found_by_line = at.located.base..at.located.base + at.located.leaves;
+        let (mut slot, mut count) = (self.leaf(at.located.slot).next(), 0);
         while slot != NO_SLOT
             && !found_by_line.contains(&slot)
-            && self.leaf(slot).head().run == at.place.run
+            && self.leaf(slot).head().run == at.located.run
         {
             (slot, count) = (self.leaf(slot).next(), count + 1);
         }
@@ -142,10 +142,10 @@ impl<S: Space> Table<S> {
             last if last + 1 == entries.len() => last,
             _ => entries.len() / 2,
         };
-        let mut places: Vec<usize> = (1..entries.len()).collect();
-        places.sort_by_key(|place| place.abs_diff(wanted));
-        for place in places {
-            let (lower, upper) = entries.split_at(place);
+        let mut cuts: Vec<usize> = (1..entries.len()).collect();
+        cuts.sort_by_key(|cut| cut.abs_diff(wanted));
+        for cut in cuts {
+            let (lower, upper) = entries.split_at(cut);
             let (Some(last), Some(first)) = (lower.last(), upper.first()) else { continue };
             let fence = first.key[..separator_len(last.key, first.key)].to_vec();
             let left = Fences::new(fences.low.clone(), Some(fence.clone()));

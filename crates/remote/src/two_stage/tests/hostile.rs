@@ -49,7 +49,7 @@ fn damaged_models_and_tables_cost_time_alone() {
     let world = World::new(mixed(&mut random), 40, 11, 4 << 20);
     let keys: Vec<Vec<u8>> = world.map.keys().cloned().collect();
     // Records lie before models and tables, which were made last.
-    let models = super::super::layout::line_at(world.table.model_place()) as usize / 8;
+    let models = super::super::layout::line_at(world.table.model_line()) as usize / 8;
     let end = world.control.all().iter().rposition(|word| word.load(Ordering::Relaxed) != 0);
     let control = Arc::clone(&world.control);
     let (top, rest) = (&control.all()[TOP..TOP + 40], &control.all()[models..=end.unwrap()]);

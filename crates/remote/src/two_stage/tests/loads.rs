@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use super::*;
 use crate::{
     error::Result,
-    fabric::{Fabric, Image, Place},
+    fabric::{Extent, Fabric, Image},
 };
 
 /// A fabric of a table that is loaded anew before one of its reads.
@@ -20,7 +20,7 @@ struct Reloaded<'w> {
 }
 
 impl Fabric for Reloaded<'_> {
-    fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
+    fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
         if self.left.get() == 0 {
             self.next
                 .borrow_mut()
@@ -29,7 +29,7 @@ impl Fabric for Reloaded<'_> {
                 .for_each(|map| self.world.borrow_mut().load(map));
         }
         self.left.set(self.left.get().saturating_sub(1));
-        MappedFabric::new(self.control.all(), self.leaves.all()).read(places, image)
+        MappedFabric::new(self.control.all(), self.leaves.all()).read(extents, image)
     }
 }
 

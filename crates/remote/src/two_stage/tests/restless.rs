@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeSet};
 use super::*;
 use crate::{
     error::Result,
-    fabric::{Fabric, Image, Place},
+    fabric::{Extent, Fabric, Image},
     two_stage::leaf::hash_of,
 };
 
@@ -60,12 +60,12 @@ struct Restless {
 }
 
 impl Fabric for Restless {
-    fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
+    fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
         let mut writer = self.writer.borrow_mut();
         while writer.random.below(3) > 0 {
             writer.change();
         }
-        MappedFabric::new(self.control.all(), self.leaves.all()).read(places, image)
+        MappedFabric::new(self.control.all(), self.leaves.all()).read(extents, image)
     }
 }
 

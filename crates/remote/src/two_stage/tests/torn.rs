@@ -70,7 +70,7 @@ fn record(changes: &[Change]) -> (History, Vec<Moment>) {
     let words = || (crate::host::Space::words(&*spaces.0), crate::host::Space::words(&*spaces.1));
     let mut note = |now: &Map, next: Option<&Map>| {
         let (control, leaves) = words();
-        history.note(control, leaves);
+        history.record(control, leaves);
         moments.push(Moment { now: now.clone(), next: next.cloned() });
     };
     note(&world.map, None);

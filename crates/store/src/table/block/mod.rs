@@ -8,4 +8,4 @@ mod builder;
 pub(crate) mod view;
 
 pub(crate) use builder::BlockBuilder;
-pub(crate) use view::{BlockView, Damaged, Found, Shape, Target};
+pub(crate) use view::{BlockView, Damaged, Found, SeekTarget, Shape};

@@ -24,7 +24,7 @@ pub(crate) struct Damaged(pub(crate) &'static str);
 
 /// A place in the order of entries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target<'a> {
+pub(crate) struct SeekTarget<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) seq: SeqNo,
 }
@@ -187,7 +187,7 @@ impl<'a> BlockView<'a> {
                 if entry.seq <= seq {
                     return Ok(Some(entry.found()));
                 }
-                return self.find_older(Target { key, seq });
+                return self.find_older(SeekTarget { key, seq });
             }
             group += BLOCK_GROUP;
         }
@@ -228,7 +228,7 @@ impl<'a> BlockView<'a> {
     /// Continues [`BlockView::find`] after a version that is too new: there may be thousands of
     /// those.
     #[cold]
-    fn find_older(&self, target: Target<'_>) -> Result<Option<Found>, Damaged> {
+    fn find_older(&self, target: SeekTarget<'_>) -> Result<Option<Found>, Damaged> {
         let position = self.lower_bound(target)?;
         if position == self.shape.count {
             return Ok(None);
@@ -239,7 +239,7 @@ impl<'a> BlockView<'a> {
     }
 
     /// The first entry at or after `target`, or the count of entries. O(log entries).
-    pub(crate) fn lower_bound(&self, target: Target<'_>) -> Result<Position, Damaged> {
+    pub(crate) fn lower_bound(&self, target: SeekTarget<'_>) -> Result<Position, Damaged> {
         // The last group whose head is before the target holds the bound, or is followed by it.
         let mut low = 0;
         let mut high = self.shape.count.div_ceil(self.shape.interval);
@@ -275,12 +275,12 @@ impl<'a> BlockView<'a> {
             return Ok(Side::Behind);
         }
         // A target with this sequence number is before all versions of its key.
-        let is_above = self.is_before(last, Target { key, seq: SeqNo::MAX })?;
+        let is_above = self.is_before(last, SeekTarget { key, seq: SeqNo::MAX })?;
         Ok(if is_above { Side::Before } else { Side::Within })
     }
 
     /// Returns true if entry `position` is before `target`.
-    fn is_before(&self, position: Position, target: Target<'_>) -> Result<bool, Damaged> {
+    fn is_before(&self, position: Position, target: SeekTarget<'_>) -> Result<bool, Damaged> {
         let entry = self.entry(position)?;
         let prefix = self.shared_prefix(position, entry.shared)?;
         let order = match target.key.get(..entry.shared) {
@@ -499,7 +499,7 @@ mod tests {
                 for seq in 0..7 {
                     let from = (key.clone(), u64::MAX - seq);
                     let expected = model.keys().take_while(|k| **k < from).count();
-                    let target = Target { key: &key, seq };
+                    let target = SeekTarget { key: &key, seq };
                     prop_assert_eq!(view.lower_bound(target).unwrap(), expected);
                     let newest = model.range(from..).next().filter(|(k, _)| k.0 == key);
                     let found = view.find(&key, KeyHash::of(&key), seq).unwrap();
@@ -540,7 +540,7 @@ mod tests {
             }
         }
         for key in [&b""[..], b"\0", b"\x01\0", b"\xff\xff"] {
-            let _ = view.lower_bound(Target { key, seq: 3 });
+            let _ = view.lower_bound(SeekTarget { key, seq: 3 });
             let _ = view.find(key, KeyHash::of(key), 3);
         }
     }

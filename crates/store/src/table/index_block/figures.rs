@@ -10,7 +10,9 @@ use std::{hint::black_box, time::Instant};
 use rhumb_model::code;
 use rhumb_testkit::random::Random;
 
-use super::{Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding};
+use super::{
+    BlockIndex, BlockIndexBuilder, BlockIndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding,
+};
 
 const TABLE_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: u32 = 4096;
@@ -57,12 +59,12 @@ struct Totals {
 }
 
 /// A kind of index, and how its keys are coded.
-type Way = (IndexKind, StringCoding);
+type Way = (BlockIndexKind, StringCoding);
 
 /// Builds one table from key `from` on; returns the number of the key after its last.
 fn one_table(keys: &Keys, way: Way, from: usize, totals: &mut Totals) -> usize {
     let begun = Instant::now();
-    let mut builder = IndexBuilder::new(way.0, way.1, BLOCK_BYTES);
+    let mut builder = BlockIndexBuilder::new(way.0, way.1, BLOCK_BYTES);
     let mut cuts = Vec::new();
     let mut costs = Vec::new();
     let mut total = 0;
@@ -98,7 +100,7 @@ fn one_table(keys: &Keys, way: Way, from: usize, totals: &mut Totals) -> usize {
     let pages = stream.div_ceil(u64::from(PAGE_PAYLOAD_BYTES)) as u32;
     let mut encoded = Vec::new();
     builder.encode(&mut encoded);
-    let index = Index::decode(&encoded, cuts.len() as u32, pages).unwrap();
+    let index = BlockIndex::decode(&encoded, cuts.len() as u32, pages).unwrap();
     for (i, block) in block_of.iter().enumerate() {
         assert_eq!(index.locate(keys.get(from + i)), *block);
     }
@@ -122,7 +124,7 @@ fn one_table(keys: &Keys, way: Way, from: usize, totals: &mut Totals) -> usize {
 }
 
 /// The time of one lookup in the best of a few rounds, as other programs may use the machine.
-fn best_locate_ns(index: &Index, keys: &Keys) -> f64 {
+fn best_locate_ns(index: &BlockIndex, keys: &Keys) -> f64 {
     let count = keys.ends.len();
     let rounds = (1 << 22) / count;
     let times = (0..rounds).map(|_| {
@@ -135,8 +137,8 @@ fn best_locate_ns(index: &Index, keys: &Keys) -> f64 {
 
 fn measure(name: &str, keys: &Keys) {
     let mut per_key = Vec::new();
-    let learned = StringCoding::ALL.map(|coding| (IndexKind::Learned, coding));
-    let binary = (IndexKind::BinarySearch, StringCoding::Off);
+    let learned = StringCoding::ALL.map(|coding| (BlockIndexKind::Learned, coding));
+    let binary = (BlockIndexKind::BinarySearch, StringCoding::Off);
     for way in std::iter::once(binary).chain(learned) {
         let mut totals = Totals::default();
         let mut from = 0;

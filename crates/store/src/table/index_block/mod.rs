@@ -1,9 +1,9 @@
 //! The index block: which entries share a data block, and which data block holds a key.
 //!
-//! There are two kinds over the same data area. [`IndexKind::BinarySearch`] cuts blocks at a size
-//! and keeps a separator and a handle for each, as most stores do. [`IndexKind::Learned`] lets a
-//! model decide which block an entry goes to while the table is written. So the same model finds
-//! the block again exactly: there are no separators of blocks, and no search among them.
+//! There are two kinds over the same data area. [`BlockIndexKind::BinarySearch`] cuts blocks at a
+//! size and keeps a separator and a handle for each, as most stores do. [`BlockIndexKind::Learned`]
+//! lets a model decide which block an entry goes to while the table is written. So the same model
+//! finds the block again exactly: there are no separators of blocks, and no search among them.
 //!
 //! The index block decides and finds; it does no I/O and knows nothing of what is in a block.
 //! `docs/format/index.md` has its bytes.
@@ -35,7 +35,7 @@ const PAGE_PAYLOAD_BYTES: u32 = super::format::PAGE_PAYLOAD_BYTES as u32;
 
 /// How a table finds the block of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum IndexKind {
+pub enum BlockIndexKind {
     /// A model, trained while the table is written, names the one block that can hold the key.
     #[default]
     Learned,
@@ -43,7 +43,7 @@ pub enum IndexKind {
     BinarySearch,
 }
 
-impl IndexKind {
+impl BlockIndexKind {
     /// The byte that stands for this kind in options.
     #[must_use]
     pub fn to_byte(self) -> u8 {
@@ -179,19 +179,21 @@ pub(crate) struct SegmentInfo {
 
 /// Decides, while a table is written, which entries share a block, and writes the index of them.
 #[derive(Debug)]
-pub(crate) enum IndexBuilder {
-    /// A builder of kind [`IndexKind::Learned`].
+pub(crate) enum BlockIndexBuilder {
+    /// A builder of kind [`BlockIndexKind::Learned`].
     Learned(Box<LearnedBuilder>),
-    /// A builder of kind [`IndexKind::BinarySearch`].
+    /// A builder of kind [`BlockIndexKind::BinarySearch`].
     BinarySearch(Box<BinarySearchBuilder>),
 }
 
-impl IndexBuilder {
+impl BlockIndexBuilder {
     /// A builder that aims at blocks of `block_bytes`, before compression.
-    pub(crate) fn new(kind: IndexKind, coding: StringCoding, block_bytes: u32) -> Self {
+    pub(crate) fn new(kind: BlockIndexKind, coding: StringCoding, block_bytes: u32) -> Self {
         match kind {
-            IndexKind::Learned => Self::Learned(Box::new(LearnedBuilder::new(block_bytes, coding))),
-            IndexKind::BinarySearch => {
+            BlockIndexKind::Learned => {
+                Self::Learned(Box::new(LearnedBuilder::new(block_bytes, coding)))
+            }
+            BlockIndexKind::BinarySearch => {
                 Self::BinarySearch(Box::new(BinarySearchBuilder::new(block_bytes)))
             }
         }
@@ -230,7 +232,7 @@ impl IndexBuilder {
 
     /// Records where in the file the next block's frame starts, and the length of the frame with
     /// its header. Called once for each cut, in order; it may come any time before
-    /// [`IndexBuilder::encode`].
+    /// [`BlockIndexBuilder::encode`].
     pub(crate) fn block_written(&mut self, file_offset: u64, stored_len: u32) {
         match self {
             Self::Learned(builder) => builder.block_written(file_offset),
@@ -252,19 +254,19 @@ impl IndexBuilder {
 /// Every block number that it returns is below `block_count`, except in a table without blocks,
 /// where it is 0. A block number beyond the last one is taken as the last.
 #[derive(Debug)]
-pub(crate) struct Index {
-    kind: Kind,
+pub(crate) struct BlockIndex {
+    kind: AnyIndex,
     block_count: u32,
     encoded_bytes: usize,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum AnyIndex {
     Learned(LearnedIndex),
     BinarySearch(BinarySearchIndex),
 }
 
-impl Index {
+impl BlockIndex {
     /// Reads an index block of `block_count` blocks in `data_pages` pages.
     ///
     /// # Errors
@@ -276,25 +278,27 @@ impl Index {
         let mut reader = Reader::new(bytes);
         let kind = reader.u8("an index kind").map_err(|e| e.to_string())?;
         let kind = match kind {
-            LEARNED | CODED => Kind::Learned(LearnedIndex::decode(
+            LEARNED | CODED => AnyIndex::Learned(LearnedIndex::decode(
                 &mut reader,
                 kind == CODED,
                 block_count,
                 data_pages,
             )?),
-            BINARY_SEARCH => {
-                Kind::BinarySearch(BinarySearchIndex::decode(&mut reader, block_count, data_pages)?)
-            }
+            BINARY_SEARCH => AnyIndex::BinarySearch(BinarySearchIndex::decode(
+                &mut reader,
+                block_count,
+                data_pages,
+            )?),
             _ => return Err(format!("expected an index kind of 2, 8 or 9, found {kind}")),
         };
         Ok(Self { kind, block_count, encoded_bytes: bytes.len() })
     }
 
     /// The kind of this index.
-    pub(crate) fn kind(&self) -> IndexKind {
+    pub(crate) fn kind(&self) -> BlockIndexKind {
         match self.kind {
-            Kind::Learned(_) => IndexKind::Learned,
-            Kind::BinarySearch(_) => IndexKind::BinarySearch,
+            AnyIndex::Learned(_) => BlockIndexKind::Learned,
+            AnyIndex::BinarySearch(_) => BlockIndexKind::BinarySearch,
         }
     }
 
@@ -307,8 +311,8 @@ impl Index {
     #[inline]
     pub(crate) fn locate(&self, key: &[u8]) -> u32 {
         match &self.kind {
-            Kind::Learned(index) => index.locate(key),
-            Kind::BinarySearch(index) => index.locate(key),
+            AnyIndex::Learned(index) => index.locate(key),
+            AnyIndex::BinarySearch(index) => index.locate(key),
         }
     }
 
@@ -322,27 +326,27 @@ impl Index {
         is_wanted: impl FnOnce() -> bool,
     ) -> Option<(u32, u32)> {
         match &self.kind {
-            Kind::Learned(index) => index.predict_if(key, is_wanted),
-            Kind::BinarySearch(index) => is_wanted().then(|| (index.locate(key), 0)),
+            AnyIndex::Learned(index) => index.predict_if(key, is_wanted),
+            AnyIndex::BinarySearch(index) => is_wanted().then(|| (index.locate(key), 0)),
         }
     }
 
-    /// The first half of [`Index::locate`]: the segment of `key`, whose line is prefetched.
+    /// The first half of [`BlockIndex::locate`]: the segment of `key`, whose line is prefetched.
     #[inline]
-    pub(crate) fn approach(&self, key: &[u8]) -> usize {
+    pub(crate) fn find_segment(&self, key: &[u8]) -> usize {
         match &self.kind {
-            Kind::Learned(index) => index.approach(key),
-            Kind::BinarySearch(_) => 0,
+            AnyIndex::Learned(index) => index.find_segment(key),
+            AnyIndex::BinarySearch(_) => 0,
         }
     }
 
-    /// The second half of [`Index::locate`]: the one block that can hold `key`, in the segment that
-    /// [`Index::approach`] returned for it.
+    /// The second half of [`BlockIndex::locate`]: the one block that can hold `key`, in the segment
+    /// that [`BlockIndex::find_segment`] returned for it.
     #[inline]
     pub(crate) fn locate_in(&self, segment: usize, key: &[u8]) -> u32 {
         match &self.kind {
-            Kind::Learned(index) => index.locate_in(segment, key),
-            Kind::BinarySearch(index) => index.locate(key),
+            AnyIndex::Learned(index) => index.locate_in(segment, key),
+            AnyIndex::BinarySearch(index) => index.locate(key),
         }
     }
 
@@ -350,16 +354,16 @@ impl Index {
     #[inline]
     pub(crate) fn seek(&self, key: &[u8]) -> SeekHint {
         SeekHint::exact(match &self.kind {
-            Kind::Learned(index) => index.seek(key),
-            Kind::BinarySearch(index) => index.locate(key),
+            AnyIndex::Learned(index) => index.seek(key),
+            AnyIndex::BinarySearch(index) => index.locate(key),
         })
     }
 
     /// Where `block` lies.
     pub(crate) fn address(&self, block: u32) -> BlockAddress {
         match &self.kind {
-            Kind::Learned(index) => index.address(block),
-            Kind::BinarySearch(index) => index.address(block),
+            AnyIndex::Learned(index) => index.address(block),
+            AnyIndex::BinarySearch(index) => index.address(block),
         }
     }
 
@@ -372,56 +376,56 @@ impl Index {
     pub(crate) fn resident_bytes(&self) -> usize {
         size_of::<Self>()
             + match &self.kind {
-                Kind::Learned(index) => index.resident_bytes(),
-                Kind::BinarySearch(index) => index.resident_bytes(),
+                AnyIndex::Learned(index) => index.resident_bytes(),
+                AnyIndex::BinarySearch(index) => index.resident_bytes(),
             }
     }
 
     /// The number of segments; with binary search, the number of blocks.
     pub(crate) fn segment_count(&self) -> usize {
         match &self.kind {
-            Kind::Learned(index) => index.segment_count(),
-            Kind::BinarySearch(_) => self.block_count as usize,
+            AnyIndex::Learned(index) => index.segment_count(),
+            AnyIndex::BinarySearch(_) => self.block_count as usize,
         }
     }
 
     /// Trains a model of an index that was written without one, and publishes it; see [`Trained`].
     pub(crate) fn train(&self, is_late: impl Fn() -> bool) -> Trained {
         match &self.kind {
-            Kind::Learned(_) => Trained::NotWanted,
-            Kind::BinarySearch(index) => index.train(is_late),
+            AnyIndex::Learned(_) => Trained::NotWanted,
+            AnyIndex::BinarySearch(index) => index.train(is_late),
         }
     }
 
     /// Returns true if the index was written without a model, and training one was not tried yet.
     pub(crate) fn is_untried(&self) -> bool {
         match &self.kind {
-            Kind::Learned(_) => false,
-            Kind::BinarySearch(index) => index.overlay_segments().is_none(),
+            AnyIndex::Learned(_) => false,
+            AnyIndex::BinarySearch(index) => index.overlay_segments().is_none(),
         }
     }
 
     /// Returns true if lookups follow a model, trained when the table was written or since.
     pub(crate) fn has_model(&self) -> bool {
         match &self.kind {
-            Kind::Learned(_) => true,
-            Kind::BinarySearch(index) => index.overlay_segments().flatten().is_some(),
+            AnyIndex::Learned(_) => true,
+            AnyIndex::BinarySearch(index) => index.overlay_segments().flatten().is_some(),
         }
     }
 
     /// How keys become numbers; `None` with binary search.
     pub(crate) fn coding(&self) -> Option<IndexCoding> {
         match &self.kind {
-            Kind::Learned(index) => Some(index.coding()),
-            Kind::BinarySearch(_) => None,
+            AnyIndex::Learned(index) => Some(index.coding()),
+            AnyIndex::BinarySearch(_) => None,
         }
     }
 
-    /// How [`Index::locate`] finds its answer for `key`.
+    /// How [`BlockIndex::locate`] finds its answer for `key`.
     pub(crate) fn explain(&self, key: &[u8]) -> IndexExplanation {
         match &self.kind {
-            Kind::Learned(index) => index.explain(key),
-            Kind::BinarySearch(index) => {
+            AnyIndex::Learned(index) => index.explain(key),
+            AnyIndex::BinarySearch(index) => {
                 let block = index.locate(key);
                 IndexExplanation {
                     segment: block as usize,
@@ -437,8 +441,8 @@ impl Index {
     /// All segments, in key order.
     pub(crate) fn segments(&self) -> impl Iterator<Item = SegmentInfo> {
         (0..self.segment_count()).map(|i| match &self.kind {
-            Kind::Learned(index) => index.segment(i),
-            Kind::BinarySearch(index) => SegmentInfo {
+            AnyIndex::Learned(index) => index.segment(i),
+            AnyIndex::BinarySearch(index) => SegmentInfo {
                 separator: index.separator(i as u32).to_vec(),
                 skip: 0,
                 x0: 0,

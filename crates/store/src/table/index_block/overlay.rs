@@ -138,10 +138,10 @@ impl Overlay {
         // above it.
         let lo = usize::try_from(window.lo).ok()?.clamp(1, blocks);
         let hi = usize::try_from(window.hi).ok()?.saturating_add(1).clamp(lo, blocks);
-        let place = search::partition_point(lo, hi, |i| separator(i) <= key);
-        let is_low = place == lo && place > 1 && separator(place - 1) > key;
-        let is_high = place == hi && place < blocks && separator(place) <= key;
-        (!is_low && !is_high).then_some(place - 1)
+        let position = search::partition_point(lo, hi, |i| separator(i) <= key);
+        let is_low = position == lo && position > 1 && separator(position - 1) > key;
+        let is_high = position == hi && position < blocks && separator(position) <= key;
+        (!is_low && !is_high).then_some(position - 1)
     }
 
     pub(super) fn segment_count(&self) -> usize {

@@ -4,24 +4,24 @@
 use proptest::prelude::*;
 
 use super::{
-    BlockAddress, Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding,
-    learned::BLOCK_COST_FACTOR_MAX,
+    BlockAddress, BlockIndex, BlockIndexBuilder, BlockIndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES,
+    StringCoding, learned::BLOCK_COST_FACTOR_MAX,
 };
 
 /// A kind of index, and how its keys are coded.
-type Way = (IndexKind, StringCoding);
+type Way = (BlockIndexKind, StringCoding);
 
-const LEARNED: Way = (IndexKind::Learned, StringCoding::Off);
-const CODED: Way = (IndexKind::Learned, StringCoding::On);
-const SEARCHED: Way = (IndexKind::BinarySearch, StringCoding::Off);
-const WAYS: [Way; 4] = [LEARNED, CODED, (IndexKind::Learned, StringCoding::Auto), SEARCHED];
+const LEARNED: Way = (BlockIndexKind::Learned, StringCoding::Off);
+const CODED: Way = (BlockIndexKind::Learned, StringCoding::On);
+const SEARCHED: Way = (BlockIndexKind::BinarySearch, StringCoding::Off);
+const WAYS: [Way; 4] = [LEARNED, CODED, (BlockIndexKind::Learned, StringCoding::Auto), SEARCHED];
 const FRAME_BYTES: u64 = 17;
 
 /// Sorted distinct keys, each with the sizes of its versions.
 type Units = Vec<(Vec<u8>, Vec<usize>)>;
 
 struct Built {
-    kind: IndexKind,
+    kind: BlockIndexKind,
     block_bytes: u32,
     units: Units,
     /// The block of each unit.
@@ -30,13 +30,13 @@ struct Built {
     blocks: u32,
     pages: u32,
     encoded: Vec<u8>,
-    index: Index,
+    index: BlockIndex,
 }
 
 /// Builds an index as a table writer does, checking the cuts as they come.
 fn build(way: Way, block_bytes: u32, units: Units) -> Built {
     let (kind, coding) = way;
-    let mut builder = IndexBuilder::new(kind, coding, block_bytes);
+    let mut builder = BlockIndexBuilder::new(kind, coding, block_bytes);
     let (mut cuts, mut sizes) = (Vec::new(), Vec::new());
     for (key, versions) in &units {
         for bytes in versions {
@@ -71,7 +71,7 @@ fn build(way: Way, block_bytes: u32, units: Units) -> Built {
     let mut encoded = Vec::new();
     builder.encode(&mut encoded);
     let blocks = cuts.len() as u32;
-    let index = Index::decode(&encoded, blocks, pages).unwrap();
+    let index = BlockIndex::decode(&encoded, blocks, pages).unwrap();
 
     let mut block_of = Vec::new();
     let mut at = 0;
@@ -121,11 +121,11 @@ impl Built {
             let bytes = versions.iter().sum::<usize>() as u64;
             let (cost, units) = &mut costs[*block as usize];
             match self.kind {
-                IndexKind::Learned => {
+                BlockIndexKind::Learned => {
                     *cost += bytes.min(limit);
                     assert!(*units == 0 || *cost <= BLOCK_COST_FACTOR_MAX * limit, "block {block}");
                 }
-                IndexKind::BinarySearch => {
+                BlockIndexKind::BinarySearch => {
                     // The newest version of a key decides where it goes; older ones follow it.
                     assert!(*units == 0 || *cost + versions[0] as u64 <= limit, "block {block}");
                     *cost += bytes;
@@ -134,7 +134,7 @@ impl Built {
             *units += 1;
         }
         let has_empty = costs.iter().any(|(_, units)| *units == 0);
-        assert!(self.kind == IndexKind::Learned || !has_empty);
+        assert!(self.kind == BlockIndexKind::Learned || !has_empty);
     }
 
     fn check_segments(&self) {
@@ -221,7 +221,10 @@ fn mix(i: u64) -> u64 {
 
 #[test]
 fn kinds_have_stable_bytes() {
-    assert_eq!([IndexKind::Learned, IndexKind::BinarySearch].map(IndexKind::to_byte), [1, 2]);
+    assert_eq!(
+        [BlockIndexKind::Learned, BlockIndexKind::BinarySearch].map(BlockIndexKind::to_byte),
+        [1, 2]
+    );
     assert_eq!(StringCoding::ALL.map(StringCoding::to_byte), [0, 1, 2]);
     assert_eq!(
         StringCoding::ALL.map(|way| StringCoding::from_byte(way.to_byte()).unwrap()),
@@ -229,9 +232,9 @@ fn kinds_have_stable_bytes() {
     );
     assert_eq!(StringCoding::from_byte(3), None);
     for byte in 0..=255 {
-        assert!(IndexKind::from_byte(byte).is_none_or(|kind| kind.to_byte() == byte));
+        assert!(BlockIndexKind::from_byte(byte).is_none_or(|kind| kind.to_byte() == byte));
     }
-    assert_eq!(IndexKind::default(), IndexKind::Learned);
+    assert_eq!(BlockIndexKind::default(), BlockIndexKind::Learned);
 }
 
 #[test]
@@ -347,11 +350,11 @@ fn gaps_of_all_scales() {
 #[test]
 fn what_is_undecided_is_bounded() {
     for (kind, coding) in [LEARNED, CODED] {
-        check_bound(IndexBuilder::new(kind, coding, 4096));
+        check_bound(BlockIndexBuilder::new(kind, coding, 4096));
     }
 }
 
-fn check_bound(mut builder: IndexBuilder) {
+fn check_bound(mut builder: BlockIndexBuilder) {
     let (mut cuts, mut decided, mut pushed) = (Vec::new(), 0u64, 0u64);
     for i in 0..300_000u64 {
         builder.push(&i.to_be_bytes(), 100, &mut cuts);
@@ -431,7 +434,7 @@ proptest! {
 
 /// Whatever is accepted answers with blocks and pages that are there.
 fn use_hostile(bytes: &[u8], blocks: u32, pages: u32, probes: &Units) {
-    let Ok(index) = Index::decode(bytes, blocks, pages) else { return };
+    let Ok(index) = BlockIndex::decode(bytes, blocks, pages) else { return };
     for (key, _) in probes {
         for block in [index.locate(key), index.seek(key).block, index.explain(key).block] {
             assert!(block < blocks.max(1));
@@ -508,7 +511,8 @@ fn keys_of_a_fixed_form_are_coded() {
 #[test]
 fn damage_is_named() {
     let built = build(LEARNED, 64, vec![(b"key".to_vec(), vec![50])]);
-    let refusal = |bytes: &[u8], blocks, pages| Index::decode(bytes, blocks, pages).unwrap_err();
+    let refusal =
+        |bytes: &[u8], blocks, pages| BlockIndex::decode(bytes, blocks, pages).unwrap_err();
     assert_eq!(
         refusal(&[], 1, 1),
         "expected an index kind at byte 0, found 0 bytes left of the 1 needed"

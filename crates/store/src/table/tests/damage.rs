@@ -23,7 +23,7 @@ fn small_model() -> Model {
     model
 }
 
-fn small_options(index: crate::table::IndexKind) -> TableLayout {
+fn small_options(index: crate::table::BlockIndexKind) -> TableLayout {
     TableLayout { index, block_bytes: 1000, large_value_bytes: 4000, ..TableLayout::default() }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::*;
-use crate::table::{IndexKind, StringCoding, Training};
+use crate::table::{BlockIndexKind, StringCoding, Training};
 
 pub(super) fn compressions() -> Vec<Compression> {
     vec![
@@ -16,7 +16,8 @@ pub(super) fn compressions() -> Vec<Compression> {
     ]
 }
 
-pub(super) const KINDS: [IndexKind; 2] = [IndexKind::Learned, IndexKind::BinarySearch];
+pub(super) const KINDS: [BlockIndexKind; 2] =
+    [BlockIndexKind::Learned, BlockIndexKind::BinarySearch];
 
 fn options() -> impl Strategy<Value = TableLayout> {
     (
@@ -195,10 +196,10 @@ fn a_resident_block_is_found_without_a_read() {
         assert!(matches!(lookup, Lookup::Value(..)));
     }
     let mut cursor = TableCursor::new(Arc::clone(&table), Access::Sequential);
-    assert_eq!(cursor.first().unwrap(), Step::Ready);
+    assert_eq!(cursor.first().unwrap(), Step::Done(()));
     for _ in 0..model.len() {
         assert!(cursor.is_valid());
-        assert_eq!(cursor.next().unwrap(), Step::Ready);
+        assert_eq!(cursor.next().unwrap(), Step::Done(()));
     }
     assert_eq!(reads(), after_first_pass);
     drop((table, cursor));

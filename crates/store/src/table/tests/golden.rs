@@ -4,7 +4,7 @@
 use super::*;
 use crate::{
     ranges::{RangeLog, Ranges, Tombstone},
-    table::{IndexKind, StringCoding, Training, footer::Footer, value_path},
+    table::{BlockIndexKind, StringCoding, Training, footer::Footer, value_path},
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -13,7 +13,7 @@ fn hex(bytes: &[u8]) -> String {
 
 fn write(fixture: &Fixture) -> TableMeta {
     let options = TableLayout {
-        index: IndexKind::BinarySearch,
+        index: BlockIndexKind::BinarySearch,
         string_coding: StringCoding::Auto,
         training: Training::Always,
         block_bytes: 64,
@@ -164,7 +164,7 @@ fn range_tombstones_are_a_section_between_filter_and_properties() {
 #[test]
 fn a_table_may_have_range_tombstones_alone() {
     let fixture = Fixture::new(0);
-    for (id, index) in [(9, IndexKind::Learned), (10, IndexKind::BinarySearch)] {
+    for (id, index) in [(9, BlockIndexKind::Learned), (10, BlockIndexKind::BinarySearch)] {
         let options = TableLayout { index, ..TableLayout::default() };
         let mut writer = TableWriter::create(&fixture.ctx, id, &options);
         writer.set_ranges(ranges());

@@ -4,7 +4,7 @@
 use std::{hint::black_box, time::Duration};
 
 use super::*;
-use crate::table::IndexKind;
+use crate::table::BlockIndexKind;
 
 const PROBES: u64 = 2_000_000;
 /// Entries of a table of about 64 MiB.
@@ -23,7 +23,7 @@ fn key(number: u64) -> [u8; 16] {
     bytes
 }
 
-fn tables(fixture: &Fixture, index: IndexKind, entries: u64) -> Vec<Arc<Table>> {
+fn tables(fixture: &Fixture, index: BlockIndexKind, entries: u64) -> Vec<Arc<Table>> {
     let mut keys: Vec<_> = (0..entries).map(|number| (key(number), number)).collect();
     keys.sort_unstable();
     let options = TableLayout { index, compression: Compression::None, ..TableLayout::default() };
@@ -83,7 +83,7 @@ fn scan(tables: &[Arc<Table>], access: Access) -> u64 {
     entries
 }
 
-fn figures(index: IndexKind, entries: u64) {
+fn figures(index: BlockIndexKind, entries: u64) {
     eprintln!("{index:?}: {entries} entries of 16 + 100 bytes");
     let fixture = Fixture::new(4 << 30);
     let start = thread_time();
@@ -117,18 +117,18 @@ fn figures(index: IndexKind, entries: u64) {
 #[test]
 #[ignore = "measures"]
 fn learned() {
-    figures(IndexKind::Learned, 5_000_000);
+    figures(BlockIndexKind::Learned, 5_000_000);
 }
 
 #[test]
 #[ignore = "measures"]
 fn binary_search() {
-    figures(IndexKind::BinarySearch, 5_000_000);
+    figures(BlockIndexKind::BinarySearch, 5_000_000);
 }
 
 /// A table that fits the processor's own caches: the cost of the instructions alone.
 #[test]
 #[ignore = "measures"]
 fn learned_and_small() {
-    figures(IndexKind::Learned, 20_000);
+    figures(BlockIndexKind::Learned, 20_000);
 }

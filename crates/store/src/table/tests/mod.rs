@@ -87,12 +87,12 @@ type Answer = Option<(SeqNo, Option<Vec<u8>>)>;
 fn get(table: &Table, key: &[u8], seq: SeqNo) -> Result<Answer> {
     let hash = KeyHash::of(key);
     let lookup = table.lookup(&pin(), None, key, hash, seq)?;
-    Ok(match table.settle(lookup, key, hash, seq)? {
+    Ok(match table.resolve(lookup, key, hash, seq)? {
         Lookup::Absent => None,
         Lookup::Tombstone(seq) => Some((seq, None)),
         Lookup::Value(seq, value) => Some((seq, Some(value.to_vec()))),
         Lookup::Large(seq, pointer) => Some((seq, Some(table.read_large(&pointer)?.to_vec()))),
-        Lookup::Need(_) | Lookup::Unsure(_) => unreachable!("the lookup was settled"),
+        Lookup::Need(_) | Lookup::Unsure(_) => unreachable!("the lookup was resolved"),
     })
 }
 

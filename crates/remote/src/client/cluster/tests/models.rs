@@ -154,16 +154,16 @@ fn relay(stream: &Stream, host: &Host, between: &impl Fn()) -> Result<()> {
     loop {
         stream.receive(&mut request)?;
         let frame = Frame::parse(&request)?;
-        let Request::Pieces { keyspace, places } = Request::decode(&frame)? else {
+        let Request::Pieces { keyspace, extents } = Request::decode(&frame)? else {
             real.send(&request, &[])?;
             real.receive(&mut answer)?;
             stream.send(&answer, &[])?;
             continue;
         };
         let (mut guards, mut pieces) = (Vec::new(), Vec::new());
-        for (index, place) in places.into_iter().enumerate() {
+        for (index, extent) in extents.into_iter().enumerate() {
             let mut out = Vec::new();
-            Request::Pieces { keyspace, places: vec![place] }.encode(frame.id, &mut out)?;
+            Request::Pieces { keyspace, extents: vec![extent] }.encode(frame.id, &mut out)?;
             real.send(&out, &[])?;
             real.receive(&mut answer)?;
             match Reply::decode(&Frame::parse(&answer)?)? {

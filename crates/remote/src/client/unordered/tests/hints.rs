@@ -18,7 +18,7 @@ use crate::{
     fabric::torn::{History, Torn},
     host::{Renewal, Space, Table, heap::HeapSpace, scrub},
     layout::Geometry,
-    message::Place,
+    message::Extent,
     points::look_at_each,
     primitive::AtomicU64,
 };
@@ -69,15 +69,17 @@ impl<'h> Bed<'h> {
 }
 
 impl Unordered for Bed<'_> {
-    fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool> {
+    fn bring(&self, extents: &[Extent], out: &mut Vec<AtomicU64>) -> Result<bool> {
         self.trips.set(self.trips.get() + 1);
-        self.bytes
-            .set(self.bytes.get() + places.iter().map(|place| place.len as usize).sum::<usize>());
-        self.hinted.set(self.hinted.get() + places.iter().filter(|place| place.len == 8).count());
+        self.bytes.set(
+            self.bytes.get() + extents.iter().map(|extent| extent.len as usize).sum::<usize>(),
+        );
+        self.hinted
+            .set(self.hinted.get() + extents.iter().filter(|extent| extent.len == 8).count());
         if self.is_replaced.take() {
             self.hints.take();
         }
-        Unordered::bring(&self.torn, places, out)
+        Unordered::bring(&self.torn, extents, out)
     }
 
     fn hints(&self) -> Option<Arc<Hints>> {
@@ -103,7 +105,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn note(&mut self) {
+    fn record(&mut self) {
         if let Some((next, moments)) = &mut self.next {
             *moments += 1;
             // Before and after the first leaf of a group is unlatched: from there on, all of the
@@ -112,7 +114,7 @@ impl Recorder {
                 self.model = Rc::clone(next);
             }
         }
-        self.history.note(&[], self.leaves.words());
+        self.history.record(&[], self.leaves.words());
         let words = self.control.words();
         let load = |word: &AtomicU64| word.load(crate::primitive::Ordering::Relaxed);
         let same = self.steps.last().filter(|last| {
@@ -180,8 +182,8 @@ fn record(
     let recorder = Recorder { leaves, control, history, steps, model: Rc::default(), next };
     let recorder = Rc::new(RefCell::new(recorder));
     let watch = Rc::clone(&recorder);
-    let note = || recorder.borrow_mut().note();
-    look_at_each(Some(Box::new(move || watch.borrow_mut().note())));
+    let record = || recorder.borrow_mut().record();
+    look_at_each(Some(Box::new(move || watch.borrow_mut().record())));
     let mut care = Some(Care::Idle);
     let mut care_steps = care_steps.iter().cycle();
     let mut go_on = |table: &mut SharedTable, is_between, seq| {
@@ -202,7 +204,7 @@ fn record(
                 table.remove(&key, seq);
                 after.remove(&key);
             }
-            note();
+            record();
             go_on(&mut table, false, seq);
         }
         recorder.borrow_mut().next = Some((Rc::new(after), 0));
@@ -213,7 +215,7 @@ fn record(
                 recorder.model = after;
             }
         }
-        note();
+        record();
         go_on(&mut table, true, seq);
     }
     look_at_each(None);
@@ -276,7 +278,7 @@ fn still(geometry: Geometry) -> (History, Step) {
     }
     let (history, steps, next) = (History::default(), Vec::new(), None);
     let mut recorder = Recorder { leaves, control, history, steps, model: Rc::default(), next };
-    recorder.note();
+    recorder.record();
     (recorder.history, recorder.steps.pop().unwrap())
 }
 

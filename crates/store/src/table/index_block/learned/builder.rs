@@ -12,7 +12,7 @@ use super::{
     Y0_MAX, Y0_UNITS,
     choice::Codes,
     placement::{BLOCK_UNITS, Placement},
-    run::Run,
+    run::KeyRun,
     separators::SeparatorsBuilder,
 };
 use crate::table::index_block::{CODED, LEARNED, PAGE_BYTES, StringCoding, starts::StartsBuilder};
@@ -38,7 +38,7 @@ const START_UNITS_MAX: f64 = 2.0 * BLOCK_UNITS as f64;
 #[derive(Debug)]
 pub(crate) struct LearnedBuilder {
     block_bytes: u64,
-    run: Run,
+    run: KeyRun,
     codes: Codes,
     /// The last key that is in a segment.
     last_key: Vec<u8>,
@@ -47,12 +47,12 @@ pub(crate) struct LearnedBuilder {
     code_numbers: Vec<u64>,
     separators: SeparatorsBuilder,
     starts: StartsBuilder,
-    scratch: Scratch,
+    scratch: FitScratch,
 }
 
 /// Buffers reused from segment to segment.
 #[derive(Debug, Default)]
-struct Scratch {
+struct FitScratch {
     codes: Vec<u64>,
     /// The entries of each block of the placement that was last simulated.
     counts: Vec<u32>,
@@ -65,14 +65,14 @@ impl LearnedBuilder {
         let block_bytes = u64::from(block_bytes.max(1));
         Self {
             block_bytes,
-            run: Run::new(block_bytes, block_bytes * EPSILON_QUARTERS / 4),
+            run: KeyRun::new(block_bytes, block_bytes * EPSILON_QUARTERS / 4),
             codes: Codes::new(coding),
             last_key: Vec::new(),
             placements: Vec::new(),
             code_numbers: Vec::new(),
             separators: SeparatorsBuilder::default(),
             starts: StartsBuilder::default(),
-            scratch: Scratch::default(),
+            scratch: FitScratch::default(),
         }
     }
 
@@ -284,7 +284,7 @@ impl LearnedBuilder {
     /// placement, and leaves the entries of each block in `scratch.counts`. `None` if a block
     /// exceeds the bound.
     fn simulate(&mut self, mut placement: Placement, end: usize) -> Option<(u128, Placement)> {
-        let Scratch { codes, counts, .. } = &mut self.scratch;
+        let FitScratch { codes, counts, .. } = &mut self.scratch;
         let first = placement.block_of_code(codes[0]);
         placement.line.y0 -= i64::from(first) * BLOCK_UNITS;
         placement.blocks = placement.block_of_code(codes[end - 1]) + 1;

@@ -9,7 +9,7 @@ use rhumb_model::{
     string_code::{Context, Trainer},
 };
 
-use super::run::{Coder, Run};
+use super::run::{Coder, KeyRun};
 use crate::table::index_block::StringCoding;
 
 /// About the number of bytes that a segment takes.
@@ -61,10 +61,10 @@ impl Codes {
 
     /// Chooses a code for the keys of `run`, which is not empty: plain bytes, the newest code, or a
     /// new one.
-    pub(super) fn choose(&mut self, run: &Run) -> Coder {
+    pub(super) fn choose(&mut self, run: &KeyRun) -> Coder {
         let pieces = pieces(run);
         let keys = run.len() as u64;
-        let sampled = pieces.iter().map(Run::len).sum::<usize>().max(1) as u64;
+        let sampled = pieces.iter().map(KeyRun::len).sum::<usize>().max(1) as u64;
         let bytes_with = |coder: &Coder| {
             let segments: u64 = pieces.iter().map(|piece| segments_with(piece, coder)).sum();
             segments * SEGMENT_BYTES * keys / sampled
@@ -104,7 +104,7 @@ impl Codes {
     /// Trains codes, and keeps the best one if the index takes fewer than `least` bytes with it.
     fn train(
         &mut self,
-        run: &Run,
+        run: &KeyRun,
         mut least: u64,
         bytes_with: impl Fn(&Coder) -> u64,
     ) -> Option<Coder> {
@@ -132,7 +132,7 @@ impl Codes {
 }
 
 /// The pieces of a run that are sampled.
-fn pieces(run: &Run) -> Vec<Run> {
+fn pieces(run: &KeyRun) -> Vec<KeyRun> {
     let n = run.len();
     let len = (n / PIECE_PART).max(PIECE_UNITS_MIN);
     let ranges: Vec<Range<usize>> = if len * PIECES >= n {
@@ -144,7 +144,7 @@ fn pieces(run: &Run) -> Vec<Run> {
 }
 
 /// The number of segments that the keys of a piece need with `coder`.
-fn segments_with(piece: &Run, coder: &Coder) -> u64 {
+fn segments_with(piece: &KeyRun, coder: &Coder) -> u64 {
     let mut piece = piece.clone();
     piece.set_coder(coder.clone());
     let mut segments = 0;
@@ -157,7 +157,7 @@ fn segments_with(piece: &Run, coder: &Coder) -> u64 {
 }
 
 /// A code trained on a part of the run's keys, evenly spaced, as bytes.
-fn train(run: &Run, context: Context) -> Vec<u8> {
+fn train(run: &KeyRun, context: Context) -> Vec<u8> {
     let n = run.len();
     let mut trainer = Trainer::new(context, run.shared_prefix(n));
     for i in (1..n).step_by((n / TRAINED_MIN).clamp(1, TRAINED_STEP_MAX)) {

@@ -44,24 +44,24 @@ impl Heads {
     }
 
     #[inline(always)]
-    fn near(&self, key: &[u8], approach: impl Fn(usize)) -> Near {
+    fn seek_near(&self, key: &[u8], prefetch_near: impl Fn(usize)) -> Near {
         match self {
-            Self::Short(runs) => runs.near(key, approach),
-            Self::Long(runs) => runs.near(key, approach),
+            Self::Short(runs) => runs.seek_near(key, prefetch_near),
+            Self::Long(runs) => runs.seek_near(key, prefetch_near),
         }
     }
 
     #[inline(always)]
-    fn settle_tied(
+    fn resolve_tied(
         &self,
         above: usize,
         separators: &Separators,
         key: &[u8],
-        approach: impl Fn(usize),
+        prefetch_near: impl Fn(usize),
     ) -> usize {
         match self {
-            Self::Short(runs) => runs.settle_tied(above, separators, key, approach),
-            Self::Long(runs) => runs.settle_tied(above, separators, key, approach),
+            Self::Short(runs) => runs.resolve_tied(above, separators, key, prefetch_near),
+            Self::Long(runs) => runs.resolve_tied(above, separators, key, prefetch_near),
         }
     }
 
@@ -97,26 +97,26 @@ impl Finder {
 
     /// Where the heads of all separators place `key`.
     #[inline(always)]
-    pub(super) fn near(&self, key: &[u8], approach: impl Fn(usize)) -> Near {
+    pub(super) fn seek_near(&self, key: &[u8], prefetch_near: impl Fn(usize)) -> Near {
         if !self.prefix.is_empty() && !self.has_prefix(key) {
             let above = if *key < *self.prefix { 0 } else { self.len };
             return Near { above, is_tied: false };
         }
-        self.heads.near(key, approach)
+        self.heads.seek_near(key, prefetch_near)
     }
 
     /// The last separator that is at most `key`, which is `near`; the first of all, if none is.
     #[inline(always)]
-    pub(super) fn settle(
+    pub(super) fn resolve(
         &self,
         near: Near,
         separators: &Separators,
         key: &[u8],
-        approach: impl Fn(usize),
+        prefetch_near: impl Fn(usize),
     ) -> usize {
         let Near { above, is_tied } = near;
         let above = match is_tied {
-            true => self.heads.settle_tied(above, separators, key, approach),
+            true => self.heads.resolve_tied(above, separators, key, prefetch_near),
             false => above,
         };
         above.saturating_sub(1)
@@ -168,9 +168,9 @@ mod tests {
     /// The number of the separator that is found for `key` by heads of one width.
     fn found_by<H: Head>(separators: &Separators, prefix_len: usize, key: &[u8]) -> usize {
         let runs = Runs::<H>::new(separators, prefix_len);
-        let near = runs.near(key, |_| ());
+        let near = runs.seek_near(key, |_| ());
         let above = match near.is_tied {
-            true => runs.settle_tied(near.above, separators, key, |_| ()),
+            true => runs.resolve_tied(near.above, separators, key, |_| ()),
             false => near.above,
         };
         above.saturating_sub(1)
@@ -182,7 +182,7 @@ mod tests {
             let (finder, separators) = finder_of(&strings);
             for key in strings.iter().chain(&others) {
                 let expected = strings.iter().rposition(|s| s <= key).unwrap_or(0);
-                let found = finder.settle(finder.near(key, |_| ()), &separators, key, |_| ());
+                let found = finder.resolve(finder.seek_near(key, |_| ()), &separators, key, |_| ());
                 prop_assert_eq!(found, expected, "{:?}", key);
                 if finder.has_prefix(key) {
                     let prefix_len = finder.prefix_len();
@@ -223,7 +223,7 @@ mod tests {
         assert!(Runs::<u64>::new(&separators, 0).head_count() <= most);
         assert!(Runs::<u128>::new(&separators, 0).head_count() <= most);
         for key in &deep {
-            let found = finder.settle(finder.near(key, |_| ()), &separators, key, |_| ());
+            let found = finder.resolve(finder.seek_near(key, |_| ()), &separators, key, |_| ());
             assert_eq!(&deep[found], key);
         }
     }

@@ -2,7 +2,7 @@
 //! look when they tie.
 //!
 //! Nothing here knows more of a separator than its head: for the bytes beyond it,
-//! [`Runs::settle_tied`] asks [`Separators`].
+//! [`Runs::resolve_tied`] asks [`Separators`].
 
 use std::cmp::Ordering;
 
@@ -68,7 +68,7 @@ impl Head for u128 {
 
 /// Separators that begin with the same bytes.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct HeadRun {
     /// The number of bytes that they share; their heads are the bytes after those.
     skip: usize,
     /// The first of them, and the separator after the last.
@@ -152,7 +152,7 @@ pub(super) struct Near {
 #[derive(Debug)]
 pub(super) struct Runs<H> {
     /// All separators first, then the runs within.
-    runs: Box<[Run]>,
+    runs: Box<[HeadRun]>,
     /// The head of each separator of each run: sorted, not always distinct.
     heads: Box<[H]>,
     /// The buckets of the heads of all separators.
@@ -168,7 +168,7 @@ impl<H: Head> Runs<H> {
     pub(super) fn new(separators: &Separators, prefix_len: usize) -> Self {
         let (mut heads, mut groups) = (Vec::<H>::new(), Vec::<Group>::new());
         // Each run with the number of runs that it is in.
-        let all = Run { skip: prefix_len, begin: 0, end: separators.len(), heads_begin: 0 };
+        let all = HeadRun { skip: prefix_len, begin: 0, end: separators.len(), heads_begin: 0 };
         let mut runs = vec![(all, 0)];
         let mut next = 0;
         while let Some((run, depth)) = runs.get_mut(next) {
@@ -196,7 +196,7 @@ impl<H: Head> Runs<H> {
                 let skip = (begin + 1..end).map(|i| separators.shared_of(i)).min().unwrap_or(0);
                 if skip >= run.skip + H::BYTES {
                     groups[at].run = runs.len() as u32;
-                    runs.push((Run { skip, begin, end, heads_begin: 0 }, depth + 1));
+                    runs.push((HeadRun { skip, begin, end, heads_begin: 0 }, depth + 1));
                 }
             }
             next += 1;
@@ -217,24 +217,24 @@ impl<H: Head> Runs<H> {
         self.heads.len()
     }
 
-    /// Where the heads place `key`, which begins as all separators do. Calls `approach` with a
+    /// Where the heads place `key`, which begins as all separators do. Calls `prefetch_near` with a
     /// separator near the answer before the answer is known.
     #[inline(always)]
-    pub(super) fn near(&self, key: &[u8], approach: impl Fn(usize)) -> Near {
+    pub(super) fn seek_near(&self, key: &[u8], prefetch_near: impl Fn(usize)) -> Near {
         let all = &self.runs[0];
         let head = H::of(key, all.skip);
-        self.near_in(all, head, self.buckets.around(head, all.end), approach)
+        self.seek_near_in(all, head, self.buckets.around(head, all.end), prefetch_near)
     }
 
     /// Where the heads of `run` place a key that has `head` after the bytes that the run's
     /// separators share. The first head above it must be in `window` or directly after it.
     #[inline(always)]
-    fn near_in(
+    fn seek_near_in(
         &self,
-        run: &Run,
+        run: &HeadRun,
         head: H,
         window: (usize, usize),
-        approach: impl Fn(usize),
+        prefetch_near: impl Fn(usize),
     ) -> Near {
         let heads = &self.heads[run.heads_begin..][..run.end - run.begin];
         let (mut low, mut high) = window;
@@ -249,7 +249,7 @@ impl<H: Head> Runs<H> {
         }
         // The reads that follow are near the answer, too: the separator itself, and its group if
         // heads tie.
-        approach(run.begin + low);
+        prefetch_near(run.begin + low);
         self.groups.get(run.heads_begin + low).into_iter().for_each(prefetch);
         let above = search::partition_point(low, high, |i| heads[i] <= head);
         let is_tied = above > 0 && heads[above - 1] == head;
@@ -258,12 +258,12 @@ impl<H: Head> Runs<H> {
 
     /// The first separator above `key`, where those before `above` have its head.
     #[inline(never)]
-    pub(super) fn settle_tied(
+    pub(super) fn resolve_tied(
         &self,
         mut above: usize,
         separators: &Separators,
         key: &[u8],
-        approach: impl Fn(usize),
+        prefetch_near: impl Fn(usize),
     ) -> usize {
         let mut run = &self.runs[0];
         loop {
@@ -273,7 +273,7 @@ impl<H: Head> Runs<H> {
                 return above - usize::from(!separators.is_at_most(above - 1, key, known));
             };
             if within == 0 {
-                approach(begin as usize);
+                prefetch_near(begin as usize);
                 let is_at_most = |i| separators.is_at_most(i, key, known);
                 return search::partition_point(begin as usize, above, is_at_most);
             }
@@ -283,7 +283,12 @@ impl<H: Head> Runs<H> {
                 Ordering::Greater => return run.end,
                 Ordering::Equal => {}
             }
-            let near = self.near_in(run, H::of(key, run.skip), (0, run.end - run.begin), &approach);
+            let near = self.seek_near_in(
+                run,
+                H::of(key, run.skip),
+                (0, run.end - run.begin),
+                &prefetch_near,
+            );
             above = near.above;
             if !near.is_tied {
                 return above;

@@ -160,8 +160,13 @@ impl LearnedIndex {
     /// The last segment whose separator is at most `key`, or the first of all.
     #[inline(always)]
     fn segment_of(&self, key: &[u8]) -> usize {
-        let approach = |i| self.prefetch_segment(i);
-        self.finder.settle(self.finder.near(key, approach), &self.separators, key, approach)
+        let prefetch_near = |i| self.prefetch_segment(i);
+        self.finder.resolve(
+            self.finder.seek_near(key, prefetch_near),
+            &self.separators,
+            key,
+            prefetch_near,
+        )
     }
 
     /// Prefetches the line of a segment.
@@ -193,7 +198,7 @@ impl LearnedIndex {
 
     /// The segment of `key`, whose line is prefetched.
     #[inline]
-    pub(super) fn approach(&self, key: &[u8]) -> usize {
+    pub(super) fn find_segment(&self, key: &[u8]) -> usize {
         let segment = self.segment_of(key);
         self.prefetch_segment(segment);
         segment
@@ -217,12 +222,12 @@ impl LearnedIndex {
         key: &[u8],
         is_wanted: impl FnOnce() -> bool,
     ) -> Option<(u32, u32)> {
-        let approach = |i| self.prefetch_segment(i);
-        let near = self.finder.near(key, approach);
+        let prefetch_near = |i| self.prefetch_segment(i);
+        let near = self.finder.seek_near(key, prefetch_near);
         if near.is_tied && !is_wanted() {
             return None;
         }
-        let found = self.finder.settle(near, &self.separators, key, approach);
+        let found = self.finder.resolve(near, &self.separators, key, prefetch_near);
         let Some((segment, next)) = self.segment_and_next(found) else { return Some((0, 0)) };
         let code = segment.code_of(&self.codes, key);
         let (block, part) = segment.placement(next).place_of_code(code);

@@ -37,7 +37,7 @@ impl Coder {
 
 #[derive(Clone, Copy, Debug)]
 struct Unit {
-    /// Where its key ends in `Run::keys`; it begins where the one before it ends.
+    /// Where its key ends in `KeyRun::keys`; it begins where the one before it ends.
     key_end: usize,
     /// The costs of all units before it in the run.
     start: u64,
@@ -48,7 +48,7 @@ struct Unit {
 
 /// Undecided units, of which one line fits the first `fitted`.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(super) struct KeyRun {
     coder: Coder,
     cost_max: u64,
     keys: Bulk<u8>,
@@ -64,7 +64,7 @@ pub(super) struct Run {
     skip: usize,
 }
 
-impl Run {
+impl KeyRun {
     /// An empty run whose units cost at most `cost_max`, fitted to within `epsilon`. The units
     /// between points use up a part of that.
     pub(super) fn new(cost_max: u64, epsilon: u64) -> Self {

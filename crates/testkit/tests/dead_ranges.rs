@@ -1,4 +1,4 @@
-//! Models of dead stretches for loom: a walk that records one, a writer that puts a value into it,
+//! Models of dead ranges for loom: a walk that records one, a writer that puts a value into it,
 //! and readers, which must see every value that is visible to them.
 //!
 //! An entry is one atomic word here, the number of the write that made it; the steps around it are
@@ -22,7 +22,7 @@ use rhumb_sync::{
     primitive::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use dead::{Asked, DeadRuns, Stretch};
+use dead::{Asked, DeadRange, DeadRanges};
 use keys::KeySpan;
 use types::{SeqNo, TreeId};
 
@@ -33,7 +33,7 @@ const KEY: &[u8] = b"e";
 
 /// A memtable with one key.
 struct Table {
-    dead: DeadRuns,
+    dead: DeadRanges,
     inserted: AtomicUsize,
     /// The number of the key's value; 0 while there is none.
     entry: AtomicU64,
@@ -42,21 +42,21 @@ struct Table {
 }
 
 /// Everything from `a` up to `z`, from the first key on.
-fn all() -> Stretch {
-    Stretch { from: (*b"a").into(), to: (*b"z").into(), is_first: true, is_last: false }
+fn all() -> DeadRange {
+    DeadRange { from: (*b"a").into(), to: (*b"z").into(), is_first: true, is_last: false }
 }
 
 impl Table {
     fn new() -> Self {
         Self {
-            dead: DeadRuns::default(),
+            dead: DeadRanges::default(),
             inserted: AtomicUsize::new(0),
             entry: AtomicU64::new(0),
             visible: AtomicU64::new(1),
         }
     }
 
-    /// A table whose key is in a stretch that a walk has recorded.
+    /// A table whose key is in a dead range that a walk has recorded.
     fn walked() -> Self {
         let table = Self::new();
         table.walk();
@@ -68,7 +68,7 @@ impl Table {
         (1..=seq).contains(&self.entry.load(Ordering::Acquire))
     }
 
-    /// Walks over the key, and records the stretch around it if it is dead.
+    /// Walks over the key, and records the dead range around it if it is dead.
     fn walk(&self) {
         let seq = self.visible.load(Ordering::Acquire);
         if self.is_living(seq) {
@@ -86,26 +86,26 @@ impl Table {
     /// Inserts the value with the next number and makes it visible.
     fn write(&self) {
         self.entry.store(2, Ordering::Release);
-        self.dead.note_inserted(&self.inserted, 1, std::iter::once((TREE, KEY)));
+        self.dead.record_inserted(&self.inserted, 1, std::iter::once((TREE, KEY)));
         self.visible.store(2, Ordering::Release);
     }
 
-    /// Reads at the newest number: no stretch covers a value that is visible.
+    /// Reads at the newest number: no dead range covers a value that is visible.
     fn read(&self) {
         let seq = self.visible.load(Ordering::Acquire);
         if !self.is_living(seq) {
             return;
         }
         for asked in [Asked::First, Asked::From(b"b"), Asked::From(KEY), Asked::Before(b"y")] {
-            let Some(stretch) = self.dead.find(TREE, asked, seq) else { continue };
-            let starts_before = stretch.is_first || *stretch.from <= *KEY;
-            assert!(!(starts_before && *stretch.to > *KEY), "a living key is passed");
+            let Some(dead) = self.dead.find(TREE, asked, seq) else { continue };
+            let starts_before = dead.is_first || *dead.from <= *KEY;
+            assert!(!(starts_before && *dead.to > *KEY), "a living key is passed");
         }
     }
 }
 
 #[test]
-fn a_value_that_comes_while_a_stretch_is_recorded_is_seen() {
+fn a_value_that_comes_while_a_dead_range_is_recorded_is_seen() {
     race(3, Table::new, [Table::walk, Table::write, Table::read], |table| {
         assert_eq!(table.visible.load(Ordering::Acquire), 2);
         table.read();
@@ -113,18 +113,18 @@ fn a_value_that_comes_while_a_stretch_is_recorded_is_seen() {
 }
 
 #[test]
-fn a_value_that_falls_into_a_recorded_stretch_is_seen() {
+fn a_value_that_falls_into_a_recorded_dead_range_is_seen() {
     race(3, Table::walked, [Table::walk, Table::write, Table::read], |table| {
         table.read();
-        // What is left of the stretch on either side still holds.
-        let front = table.dead.find(TREE, Asked::First, 2).map(|stretch| stretch.to);
+        // What is left of the dead range on either side still holds.
+        let front = table.dead.find(TREE, Asked::First, 2).map(|dead| dead.to);
         assert_eq!(front.as_deref(), Some(KEY));
     });
 }
 
-/// Two walks announce the same stretch; the one that comes second records none, and the value is
+/// Two walks announce the same dead range; the one that comes second records none, and the value is
 /// seen.
 #[test]
-fn two_walks_record_a_stretch_at_once() {
+fn two_walks_record_a_dead_range_at_once() {
     race(3, Table::new, [Table::walk, Table::walk, Table::write], Table::read);
 }

@@ -1,13 +1,13 @@
-//! Stretches of keys and the range tombstones that cover each: sorted, immutable, searched by eight
+//! Fragments of keys and the range tombstones that cover each: sorted, immutable, searched by eight
 //! bytes of the key.
 
 use rhumb_model::{code, search};
 
-use super::{Span, newest_of};
+use super::{RangeSpan, newest_of};
 use crate::{slice::Slice, types::SeqNo};
 
-/// The boundaries between stretches, in order, and the tombstones over each stretch. There are none
-/// before the first boundary.
+/// The boundaries between fragments, in order, and the tombstones over each fragment. There are
+/// none before the first boundary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
     /// The number of bytes that all boundaries share.
@@ -15,28 +15,28 @@ pub(crate) struct Ranges {
     /// Codes of the boundaries after these bytes, so that most searches touch no key.
     codes: Box<[u64]>,
     keys: Box<[Slice]>,
-    /// For each boundary, where the numbers of the stretch that begins there end in `seqs`.
+    /// For each boundary, where the numbers of the fragment that begins there end in `seqs`.
     ends: Box<[u32]>,
-    /// The tombstones' numbers, stretch by stretch, newest first.
+    /// The tombstones' numbers, fragment by fragment, newest first.
     seqs: Box<[SeqNo]>,
-    /// Runs of adjacent stretches that all have tombstones, in order.
-    runs: Box<[Run]>,
+    /// Runs of adjacent fragments that all have tombstones, in order.
+    runs: Box<[CoveredRun]>,
     /// The greatest sequence number.
     most: SeqNo,
 }
 
-/// Adjacent stretches that all have tombstones.
+/// Adjacent fragments that all have tombstones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct CoveredRun {
     /// The boundary where it begins; it ends at the boundary `to`, which is beyond the last if the
     /// run has no end.
     from: u32,
     to: u32,
-    /// The least of the newest tombstones' numbers over its stretches.
+    /// The least of the newest tombstones' numbers over its fragments.
     least: SeqNo,
 }
 
-/// Makes [`Ranges`] from stretches in order.
+/// Makes [`Ranges`] from fragments in order.
 #[derive(Default)]
 pub(super) struct Builder {
     keys: Vec<Slice>,
@@ -46,7 +46,7 @@ pub(super) struct Builder {
 
 impl Builder {
     /// Adds the boundary `key`, from which on these tombstones cover keys, newest first. A boundary
-    /// between equal stretches is left out.
+    /// between equal fragments is left out.
     pub(super) fn push(&mut self, key: &Slice, seqs: &[SeqNo]) {
         let len = self.ends.len();
         let start = len.checked_sub(2).map_or(0, |at| self.ends[at]) as usize;
@@ -74,14 +74,14 @@ impl Builder {
         }
     }
 
-    fn runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    fn runs(&self) -> Vec<CoveredRun> {
+        let mut runs: Vec<CoveredRun> = Vec::new();
         let mut start = 0;
         for (at, end) in (0..).zip(self.ends.iter().map(|end| *end as usize)) {
             if let Some(newest) = self.seqs[start..end].first() {
                 match runs.last_mut().filter(|run| run.to == at) {
                     Some(run) => (run.to, run.least) = (at + 1, run.least.min(*newest)),
-                    None => runs.push(Run { from: at, to: at + 1, least: *newest }),
+                    None => runs.push(CoveredRun { from: at, to: at + 1, least: *newest }),
                 }
             }
             start = end;
@@ -116,12 +116,12 @@ impl Ranges {
         &self.seqs
     }
 
-    /// The number of stretches that tombstones cover.
+    /// The number of fragments that tombstones cover.
     pub(crate) fn count(&self) -> u64 {
         (0..=self.keys.len()).filter(|at| !self.list(*at).is_empty()).count() as u64
     }
 
-    /// The tombstones over the stretch after `at` boundaries, newest first.
+    /// The tombstones over the fragment after `at` boundaries, newest first.
     #[inline]
     pub(super) fn list(&self, at: usize) -> &[SeqNo] {
         let Some(last) = at.checked_sub(1) else { return &[] };
@@ -131,7 +131,7 @@ impl Ranges {
 
     /// The number of boundaries at or before `key`. O(log n).
     #[inline]
-    fn place(&self, key: &[u8]) -> usize {
+    fn position(&self, key: &[u8]) -> usize {
         let Some(first) = self.keys.first() else { return 0 };
         let (prefix, len) = (&first[..self.prefix_len], self.keys.len());
         if !key.starts_with(prefix) {
@@ -151,13 +151,13 @@ impl Ranges {
     /// n).
     #[inline]
     pub(crate) fn newest(&self, key: &[u8], seq: SeqNo) -> SeqNo {
-        newest_of(self.list(self.place(key)), seq)
+        newest_of(self.list(self.position(key)), seq)
     }
 
-    /// Narrows `span` to the stretch of `key`, and records there the newest tombstone over it that
+    /// Narrows `span` to the fragment of `key`, and records there the newest tombstone over it that
     /// a reader at `seq` sees. Returns true if there is one.
-    pub(crate) fn meet(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
-        let at = self.place(key);
+    pub(crate) fn narrow_to_fragment(&self, key: &[u8], seq: SeqNo, span: &mut RangeSpan) -> bool {
+        let at = self.position(key);
         let from = at.checked_sub(1).map(|at| &self.keys[at]);
         span.narrow(from, self.keys.get(at));
         let newest = newest_of(self.list(at), seq);
@@ -173,21 +173,21 @@ impl Ranges {
     /// Sets `span` to the keys around `key` that tombstones cover, with a number that is at most
     /// the newest tombstone's over each of them, as far as a reader at `seq` sees them; or narrows
     /// it to the keys that none covers. Returns true if a tombstone covers `key`.
-    pub(crate) fn meet_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+    pub(crate) fn narrow_to_run(&self, key: &[u8], seq: SeqNo, span: &mut RangeSpan) -> bool {
         if self.most > seq {
-            return self.meet(key, seq, span);
+            return self.narrow_to_fragment(key, seq, span);
         }
-        let at = self.place(key);
+        let at = self.position(key);
         let run = search::partition_point(0, self.runs.len(), |i| (self.runs[i].to as usize) < at);
         let keys = |at: u32| self.keys.get(at as usize);
         match self.runs.get(run) {
             // A key at the very end of a run is after it.
             Some(run) if (run.from as usize) < at && at <= run.to as usize => {
-                *span = Span {
+                *span = RangeSpan {
                     from: keys(run.from).cloned(),
                     to: keys(run.to).cloned(),
                     seq: run.least,
-                    ..Span::default()
+                    ..RangeSpan::default()
                 };
                 true
             }
@@ -200,17 +200,17 @@ impl Ranges {
     }
 
     /// The least and the greatest of the newest tombstones' numbers over the keys from `smallest`
-    /// to `largest`; the least is 0 if some of them have no tombstone. O(log n + stretches between
+    /// to `largest`; the least is 0 if some of them have no tombstone. O(log n + fragments between
     /// them).
     pub(crate) fn newest_over(&self, smallest: &[u8], largest: &[u8]) -> (SeqNo, SeqNo) {
-        let places = self.place(smallest)..=self.place(largest);
-        places
+        let positions = self.position(smallest)..=self.position(largest);
+        positions
             .map(|at| newest_of(self.list(at), SeqNo::MAX))
             .fold((SeqNo::MAX, 0), |(least, most), seq| (least.min(seq), most.max(seq)))
     }
 
-    /// The first key and the end of each stretch that tombstones cover, in order. A stretch without
-    /// an end is left out.
+    /// The first key and the end of each fragment that tombstones cover, in order. A fragment
+    /// without an end is left out.
     pub(crate) fn spans(&self) -> impl Iterator<Item = (&Slice, &Slice)> {
         let pairs = self.keys.windows(2).enumerate();
         pairs.filter(|(at, _)| !self.list(at + 1).is_empty()).map(|(_, pair)| (&pair[0], &pair[1]))
@@ -226,7 +226,7 @@ impl Ranges {
         self.within(&[], Some(&end))
     }
 
-    /// All stretches of both; `join` makes the tombstones of each from those of the two.
+    /// All fragments of both; `join` makes the tombstones of each from those of the two.
     pub(super) fn joined(
         &self,
         other: &Self,
@@ -248,7 +248,7 @@ impl Ranges {
         }
     }
 
-    /// The tombstones of all of `parts`. O(n log parts), except for stretches under many
+    /// The tombstones of all of `parts`. O(n log parts), except for fragments under many
     /// tombstones.
     pub(crate) fn union(mut parts: Vec<Self>) -> Self {
         while parts.len() > 1 {
@@ -263,7 +263,7 @@ impl Ranges {
         parts.pop().unwrap_or_default()
     }
 
-    /// Every stretch, with the tombstones that `change` makes of its own.
+    /// Every fragment, with the tombstones that `change` makes of its own.
     fn changed(&self, change: impl Fn(&[SeqNo], &mut Vec<SeqNo>)) -> Self {
         let (mut builder, mut seqs) = (Builder::default(), Vec::new());
         for (at, key) in self.keys.iter().enumerate() {
@@ -281,11 +281,11 @@ impl Ranges {
         self.changed(|seqs, kept| {
             let mut last = None;
             for seq in seqs {
-                let stratum = snapshots.partition_point(|snapshot| snapshot < seq);
-                if last != Some(stratum) && !(deepest && stratum == 0) {
+                let stripe = snapshots.partition_point(|snapshot| snapshot < seq);
+                if last != Some(stripe) && !(deepest && stripe == 0) {
                     kept.push(*seq);
                 }
-                last = Some(stratum);
+                last = Some(stripe);
             }
         })
     }
@@ -298,7 +298,7 @@ impl Ranges {
     /// The tombstones over the keys from `from` on and before `to`.
     pub(crate) fn within(&self, from: &[u8], to: Option<&[u8]>) -> Self {
         let mut builder = Builder::default();
-        let first = self.place(from);
+        let first = self.position(from);
         builder.push(&Slice::copy_from(from), self.list(first));
         for (at, key) in self.keys.iter().enumerate().skip(first) {
             if to.is_some_and(|to| **key >= *to) {
@@ -316,7 +316,7 @@ impl Ranges {
     pub(crate) fn resident_bytes(&self) -> usize {
         let per_key = size_of::<Slice>() + size_of::<u64>() + size_of::<u32>();
         let keys: usize = self.keys.iter().map(|key| key.len()).sum();
-        let runs = self.runs.len() * size_of::<Run>();
+        let runs = self.runs.len() * size_of::<CoveredRun>();
         keys + self.keys.len() * per_key + self.seqs.len() * size_of::<SeqNo>() + runs
     }
 }
