@@ -8,10 +8,11 @@ use rhumb_sync::epoch::Guard;
 use crate::{
     core::Core,
     key::{Key, image::QueryOf},
-    op::reader,
-    raw::bucket::Bucket,
+    raw::{
+        bucket::Bucket,
+        schema::{Of, Probe, Schema, reader, with_probe},
+    },
     route::Near,
-    schema::{Of, Probe, Schema, with_probe},
     value::Value,
 };
 

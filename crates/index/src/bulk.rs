@@ -14,9 +14,12 @@ use crate::{
     op::Action,
     parts,
     plan::{Growth, LEAF_TARGET},
-    record,
-    route::{Bound, Child},
-    schema::{Of, Probe},
+    raw::{
+        branch::{Bound, Node},
+        record,
+        schema::{Of, Probe},
+        tree::BoundLeaf,
+    },
     value::Value,
 };
 
@@ -67,7 +70,7 @@ impl<K: Key, V: Value> Index<K, V> {
 struct Loader<'a, K: Key, V: Value> {
     index: &'a Index<K, V>,
     entries: Vec<Entry>,
-    leaves: Vec<Child<AnyLeaf>>,
+    leaves: Vec<BoundLeaf<AnyLeaf>>,
     /// True if the map was empty at the start; otherwise entries are inserted one by one.
     is_whole: bool,
     keys: i64,
@@ -117,7 +120,7 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
                 true => Bound::new::<Of<K, V>>(Probe::LEAST),
                 false => bound_of::<Of<K, V>>(&entries[part.first]),
             };
-            self.leaves.push((bound, Box::into_raw(part.leaf)));
+            self.leaves.push((bound, part.leaf));
         }
         self.entries.drain(..len);
     }
@@ -138,15 +141,16 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
         let guard = epoch::pin();
         let core = self.core();
         let leaves = std::mem::take(&mut self.leaves);
-        if core.replace_empty(&leaves, &guard) {
+        let heap_bytes: i64 = leaves.iter().map(|(_, leaf)| leaf.heap_bytes() as i64).sum();
+        // From here on the map counts them.
+        self.heap_bytes -= heap_bytes;
+        // SAFETY: the leaves were made in the map's arena of this loader's entries.
+        let Err(leaves) = (unsafe { core.replace_empty(leaves, &guard) }) else {
             core.count(&guard, self.keys);
             core.count_heap(&guard, self.heap_bytes);
             return;
-        }
+        };
         for (_, leaf) in leaves {
-            // SAFETY: the leaf came from a box and was not published.
-            let leaf = unsafe { Box::from_raw(leaf) };
-            self.heap_bytes -= leaf.heap_bytes() as i64;
             let mut entries = Vec::new();
             leaf.collect::<Of<K, V>>(&mut entries);
             for Entry { word, value } in entries {
@@ -161,13 +165,13 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
     fn insert(&self, word: u64, slot: u64, guard: &epoch::Guard) {
         let core = self.core();
         let old = if K::WIDE {
-            // SAFETY: the record is this loader's.
-            let (key, value) = unsafe { (record::key(slot), record::value(slot)) };
-            let action = Action::Set(value.load(Ordering::Relaxed));
-            let old = core.write(Probe::wide(key), action, guard).old;
-            // SAFETY: as above; its value is the map's now.
-            unsafe { record::free(slot) };
-            old
+            // SAFETY: the record is this loader's; its value becomes the map's.
+            unsafe {
+                let action = Action::Set(record::value(slot).load(Ordering::Relaxed));
+                let old = core.write(Probe::wide(record::key(slot)), action, guard).old;
+                record::free(slot);
+                old
+            }
         } else {
             core.write(Probe { word, bytes: &[] }, Action::Set(slot), guard).old
         };

@@ -15,7 +15,7 @@ use rhumb_model::{
 use rhumb_sync::{arena::Arena, primitive::in_models};
 
 use crate::{
-    entry::{Entry, KeyRun, key},
+    entry::{Entry, KeyRun},
     kinds::AnyLeaf,
     op::Trigger,
     plan::{Before, Part},
@@ -24,7 +24,7 @@ use crate::{
         gapped::{self, GappedLeaf},
         slots::{HEIGHT, Shape, SlotLeaf},
     },
-    schema::Schema,
+    raw::schema::{Schema, key},
 };
 
 /// Runs of at most this many entries can always be built.

@@ -15,13 +15,14 @@ use rhumb_sync::{
 
 use crate::{
     address::Top,
-    entry::{Entry, sort},
-    op::reader,
+    entry::Entry,
     raw::{
+        branch::Node,
         bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
         leaf::{Leaf, Run},
+        schema::{Probe, Schema, reader, sort},
+        tree::LeafNode,
     },
-    schema::{Probe, Schema},
 };
 #[cfg(feature = "published")]
 use crate::{
@@ -82,16 +83,35 @@ macro_rules! each {
     };
 }
 
-/// A node that a branch leads to.
-pub(crate) trait Node {
-    /// What finds a bucket of the node: the run alone, or with the top. A branch keeps a copy
-    /// beside the pointer to the node, so that a lookup waits for one cache miss less.
-    fn run(&self) -> Option<(Run, Option<&Top>)>;
-}
-
 impl Node for AnyLeaf {
     fn run(&self) -> Option<(Run, Option<&Top>)> {
         each!(self, leaf => leaf.run(), _leaf => None)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        each!(self, leaf => leaf.heap_bytes(), leaf => size_of::<Self>() + leaf.heap_bytes())
+    }
+
+    /// # Safety
+    /// As for every [`Node`]: the leaf was made with this arena, and is given up.
+    unsafe fn free(self: Box<Self>, arena: &Arena) {
+        // SAFETY: the caller's promise.
+        each!(*self, leaf => unsafe { leaf.free(arena) });
+    }
+}
+
+impl LeafNode for AnyLeaf {
+    fn bytes(&self) -> usize {
+        each!(self, leaf => leaf.bytes())
+    }
+
+    fn for_each_slot<S: Schema>(&self, mut visit: impl FnMut(u64, bool)) {
+        let mut entries = Vec::new();
+        self.collect::<S>(&mut entries);
+        entries.iter().for_each(|entry| visit(entry.value, true));
+        if S::HAS_RECORDS {
+            self.for_each_dead(|slot| visit(slot, false));
+        }
     }
 }
 
@@ -217,16 +237,6 @@ impl AnyLeaf {
         arena.is_stray(block, bytes)
     }
 
-    /// About the number of bytes of the leaf.
-    pub(crate) fn bytes(&self) -> usize {
-        each!(self, leaf => leaf.bytes())
-    }
-
-    /// Bytes of the leaf outside of the arena.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        each!(self, leaf => leaf.heap_bytes(), leaf => size_of::<Self>() + leaf.heap_bytes())
-    }
-
     /// The word of a key's value, for leaves that are not of buckets. Never waits.
     #[inline(never)]
     pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
@@ -265,15 +275,6 @@ impl AnyLeaf {
     /// The flag that is true while a thread is about to replace it.
     pub(crate) fn is_retraining(&self) -> &AtomicBool {
         each!(self, leaf => &leaf.is_retraining, leaf => &leaf.head.is_retraining)
-    }
-
-    /// Gives the leaf's memory back, but not the records that its slots point to.
-    ///
-    /// # Safety
-    /// The leaf was made with this arena, and no thread uses it again.
-    pub(crate) unsafe fn free(self: Box<Self>, arena: &Arena) {
-        // SAFETY: the caller's promise.
-        each!(*self, leaf => unsafe { leaf.free(arena) });
     }
 }
 

@@ -19,8 +19,8 @@ use crate::{
     op::Action,
     preset::Preset,
     range::KeyRange,
+    raw::schema::{self, Of, into_word, is_word, key_of, value_of, with_probe},
     scan::Scan,
-    schema::{self, Of, into_word, is_word, key_of, value_of, with_probe},
     stats::{self, IndexStats},
     trainers::Trainers,
     value::{Value, Word},
@@ -241,7 +241,6 @@ impl<K: Key, V: Value> Index<K, V> {
     pub(crate) fn retire(&self, word: Option<u64>, guard: &Guard) {
         if let (Some(word), false) = (word, is_word::<V>()) {
             // SAFETY: the callers took the word out of the map, or kept it out, and give it up.
-            #[allow(unsafe_code, reason = "gives a value up")]
             unsafe {
                 self.core.retire_value(word, size_of::<V>(), guard);
             }
@@ -318,10 +317,7 @@ impl<'m, K: Key, V: Value> IntoIterator for &'m Index<K, V> {
 fn value<V: Value>(word: u64, _guard: &Guard) -> V {
     // SAFETY: words in the map came from `into_word` of its value type, and what they stand for is
     // freed only when no thread is pinned that could have found them.
-    #[allow(unsafe_code, reason = "the guard keeps the value")]
-    unsafe {
-        value_of(word)
-    }
+    unsafe { value_of(word) }
 }
 
 fn with_limit<K: Key, R>(
@@ -384,25 +380,17 @@ impl<K: Key, V: Value> Range<'_, K, V> {
             if run.is_empty() {
                 return out.len() - start;
             }
-            out.extend(run.iter().map(|entry| {
-                // SAFETY: the scan yielded the entry just now, and its pin lasts until the next
-                // call.
-                #[allow(unsafe_code, reason = "the scan keeps the entry")]
-                unsafe {
-                    let value = value_of(schema::value_word::<K>(entry.value));
-                    (key_of::<K>(entry.word, entry.value), value)
-                }
-            }));
+            out.extend(run.iter().map(read));
         }
     }
+}
 
-    #[inline]
-    fn entry(&self, entry: Entry) -> (K, V) {
-        // SAFETY: the scan yielded the entry just now, and its pin lasts until the next call.
-        #[allow(unsafe_code, reason = "the scan keeps the entry")]
-        unsafe {
-            (key_of::<K>(entry.word, entry.value), value_of(schema::value_word::<K>(entry.value)))
-        }
+/// The key and the value of an entry that a scan yielded last.
+#[inline]
+fn read<K: Key, V: Value>(entry: &Entry) -> (K, V) {
+    // SAFETY: the callers have the entry of a scan, whose pin lasts until its next call.
+    unsafe {
+        (key_of::<K>(entry.word, entry.value), value_of(schema::value_word::<K>(entry.value)))
     }
 }
 
@@ -411,13 +399,13 @@ impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
 
     #[inline]
     fn next(&mut self) -> Option<(K, V)> {
-        self.scan.next().map(|entry| self.entry(entry))
+        self.scan.next().map(|entry| read(&entry))
     }
 }
 
 impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
     fn next_back(&mut self) -> Option<(K, V)> {
-        self.scan.next_back().map(|entry| self.entry(entry))
+        self.scan.next_back().map(|entry| read(&entry))
     }
 }
 

@@ -1,14 +1,8 @@
 //! What a write asks of a leaf, and what the leaf answers: the types that leaves of every kind and
 //! the map share.
-#![allow(unsafe_code, reason = "follows the records of slots")]
 #![cfg_attr(not(feature = "published"), allow(dead_code, reason = "for leaves of other kinds"))]
 
-use rhumb_sync::primitive::{AtomicU64, Ordering, in_models};
-
-use crate::{
-    record,
-    schema::{Probe, Schema, is_same},
-};
+use rhumb_sync::primitive::in_models;
 
 /// A leaf is replaced when this many of 8 keys that it was built of were removed. With more, memory
 /// comes back later; with fewer, keys are copied more often.
@@ -164,38 +158,4 @@ pub(crate) enum Blocked {
     /// It is being replaced.
     Frozen,
     NoRoom,
-}
-
-/// The cell that holds the word of a slot's value.
-#[inline(always)]
-pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
-    if S::HAS_RECORDS {
-        // SAFETY: slots hold records, which live as long as the leaf does.
-        unsafe { record::value(cell.load(Ordering::Relaxed)) }
-    } else {
-        cell
-    }
-}
-
-/// The content of a new slot for a key and its value.
-#[inline(always)]
-pub(crate) fn slot_value<S: Schema>(probe: Probe<'_>, value: u64) -> u64 {
-    if S::HAS_RECORDS { record::new(probe.bytes, value) } else { value }
-}
-
-/// Reads the value of a slot, if the slot is the key's.
-#[inline(always)]
-pub(crate) fn reader<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> Option<u64> {
-    move |slot| {
-        if !is_same::<S>(probe)(slot) {
-            return None;
-        }
-        Some(if S::HAS_RECORDS {
-            // SAFETY: slots hold records, which live as long as the leaf does, and the thread is
-            // pinned.
-            unsafe { record::value(slot) }.load(Ordering::Acquire)
-        } else {
-            slot
-        })
-    }
 }

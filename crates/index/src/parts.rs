@@ -7,8 +7,7 @@ use crate::{
     kinds::AnyLeaf,
     plan::{self, Before, Growth, Part},
     preset::Preset,
-    route::Bound,
-    schema::Schema,
+    raw::{branch::Bound, schema::Schema},
 };
 
 /// Builds the leaves of a preset for all entries; at least one. `upper` is the lower bound of the

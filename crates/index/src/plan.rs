@@ -11,15 +11,15 @@ use rhumb_sync::{arena::Arena, primitive::in_models};
 
 use crate::{
     address::{Line, PIVOTS_MAX, PIVOTS_SURE, Pivots, Unit, capped},
-    entry::{Entry, key},
+    entry::Entry,
     kinds::AnyLeaf,
     op::Trigger,
     raw::{
+        branch::Bound,
         bucket::{BUCKET_SLOTS, NODE_SLOTS},
         leaf::{Address, Leaf},
+        schema::{Probe, Schema, key},
     },
-    route::Bound,
-    schema::{Probe, Schema},
 };
 
 /// The most keys of a new leaf. Replacing a leaf takes some twenty nanoseconds for each of its

@@ -24,10 +24,10 @@ use rhumb_sync::{
 
 use crate::{
     core::Core,
-    entry::{self, Entry},
+    entry::Entry,
     kinds::{AnyLeaf, SCAN_AHEAD, SCAN_STEP},
+    raw::schema::{self, Probe, Schema},
     route::Place,
-    schema::{Probe, Schema},
 };
 
 /// A scan finds its place again after this many leaves.
@@ -62,7 +62,7 @@ impl Edge {
     fn exclude<S: Schema>(&mut self, entry: &Entry) {
         (self.is_excluded, self.is_open) = (true, false);
         if S::WIDE {
-            let probe = Probe::wide(entry::key::<S>(entry));
+            let probe = Probe::wide(schema::key::<S>(entry));
             self.word = probe.word;
             self.bytes.clear();
             self.bytes.extend_from_slice(probe.bytes);
@@ -80,7 +80,7 @@ impl Edge {
     fn is_below<S: Schema>(&self, entry: &Entry) -> bool {
         if S::WIDE {
             self.is_open || {
-                let key = entry::key::<S>(entry);
+                let key = schema::key::<S>(entry);
                 *key > *self.bytes || (!self.is_excluded && *key == *self.bytes)
             }
         } else {
@@ -93,7 +93,7 @@ impl Edge {
     fn is_above<S: Schema>(&self, entry: &Entry) -> bool {
         if S::WIDE {
             self.is_open || {
-                let key = entry::key::<S>(entry);
+                let key = schema::key::<S>(entry);
                 *key < *self.bytes || (!self.is_excluded && *key == *self.bytes)
             }
         } else {

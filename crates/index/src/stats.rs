@@ -5,8 +5,11 @@ use rhumb_sync::{epoch, primitive::Ordering};
 use crate::{
     core::Core,
     kinds::AnyLeaf,
-    raw::{bucket::BUCKET_SLOTS, leaf::Mode},
-    schema::{Probe, Schema},
+    raw::{
+        bucket::BUCKET_SLOTS,
+        leaf::Mode,
+        schema::{Probe, Schema},
+    },
 };
 
 /// Statistics of an [`Index`](super::Index), gathered while other threads may change it.

@@ -9,7 +9,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use rhumb_sync::primitive::{Condvar, Mutex};
 
-use crate::{op::Trigger, route::Bound};
+use crate::{op::Trigger, raw::branch::Bound};
 
 /// Work for trainers.
 #[derive(Default)]

@@ -33,6 +33,7 @@ impl Bug {
 }
 
 const ADDRESS: &str = "crates/index/src/address.rs";
+const BRANCH: &str = "crates/index/src/raw/branch.rs";
 const BUCKET: &str = "crates/index/src/raw/bucket.rs";
 const BINS: &str = "crates/index/src/published/bins.rs";
 const CLAIM: &str = "crates/index/src/published/claim.rs";
@@ -45,9 +46,9 @@ const KINDS: &str = "crates/index/src/kinds.rs";
 const LEAF: &str = "crates/index/src/raw/leaf.rs";
 const PLAN: &str = "crates/index/src/plan.rs";
 const RETRAIN: &str = "crates/index/src/core/retrain.rs";
-const ROUTE: &str = "crates/index/src/route.rs";
 const SCAN: &str = "crates/index/src/scan.rs";
 const SLOTS: &str = "crates/index/src/published/slots.rs";
+const TREE: &str = "crates/index/src/raw/tree.rs";
 
 /// All of them, those of a suite together.
 pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
@@ -130,7 +131,7 @@ static INDEX: [Bug; 41] = [
     },
     Bug {
         name: "a group is replaced without freezing it",
-        file: ROUTE,
+        file: BRANCH,
         sound: "            while now.addr() & FROZEN == 0 {",
         broken: "            while now.is_null() {",
         suite: Models,
@@ -138,7 +139,7 @@ static INDEX: [Bug; 41] = [
     },
     Bug {
         name: "the run of a replaced leaf counts as its successor's",
-        file: ROUTE,
+        file: BRANCH,
         sound: "match child.compare_exchange(now, new, ok, failed) {",
         broken: "match child.compare_exchange(now, new.map_addr(|a| a | now.addr() & HAS_RUN), ok, failed) {",
         suite: Models,
@@ -146,7 +147,7 @@ static INDEX: [Bug; 41] = [
     },
     Bug {
         name: "who lost the race for a leaf takes it for won",
-        file: RETRAIN,
+        file: TREE,
         sound: "                Replaced::Lost => return false,",
         broken: "                Replaced::Lost => return true,",
         suite: Models,
@@ -154,7 +155,7 @@ static INDEX: [Bug; 41] = [
     },
     Bug {
         name: "a replaced group is published over another's",
-        file: RETRAIN,
+        file: TREE,
         sound: "            .is_some_and(|now| now.iter().zip(replaced).all(|((_, p), old)| *p == ptr_of(*old)));",
         broken: "            .is_some();",
         suite: Models,
@@ -162,17 +163,17 @@ static INDEX: [Bug; 41] = [
     },
     Bug {
         name: "a replaced leaf is freed at once",
-        file: RETRAIN,
-        sound: "            self.retire(Waste::Leaf(ptr_of(leaf)), leaf.bytes(), guard);",
-        broken: "            Box::from_raw(ptr_of(leaf)).free(&self.arena);",
+        file: TREE,
+        sound: "            unsafe { self.garbage.retire(guard, unlinked, bytes, &self.arena) };",
+        broken: "            let _ = bytes;\n            unsafe { unlinked.free(&self.arena) };",
         suite: Models,
         test: "a_read_is_right_while_its_leaf_is_replaced",
     },
     Bug {
         name: "a replaced value is freed at once",
-        file: CORE,
-        sound: "        unsafe { self.retire(Waste::Value(word, std::marker::PhantomData), bytes, guard) };",
-        broken: "        let _ = guard;\n        unsafe { S::free_value(word) };",
+        file: TREE,
+        sound: "        unsafe { self.garbage.retire(guard, Waste::Value(word, PhantomData), bytes, &self.arena) };",
+        broken: "        let _ = (guard, bytes);\n        unsafe { S::free_value(word) };",
         suite: Models,
         test: "a_boxed_value_is_not_freed",
     },
@@ -370,17 +371,17 @@ static INDEX: [Bug; 41] = [
     },
     Bug {
         name: "groups whose leaves were replaced are never made anew",
-        file: ROUTE,
+        file: BRANCH,
         sound: "self.replaced.load(Ordering::Relaxed) as usize > self.len() / WORN",
         broken: "false && self.len() / WORN == 0",
         suite: Unit,
         test: "leaves_that_were_replaced_are_found_by_their_runs_again",
     },
     Bug {
-        name: "the record of a removed key is freed with both joined leaves",
-        file: RETRAIN,
-        sound: "std::mem::take(&mut dead)",
-        broken: "dead.clone()",
+        name: "the record of a removed key is freed twice",
+        file: TREE,
+        sound: "        for record in dead {\n",
+        broken: "        for record in dead.iter().chain(&dead).copied() {\n",
         suite: Addresses,
         test: "growth",
     },

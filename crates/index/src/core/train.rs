@@ -4,7 +4,11 @@
 use rhumb_sync::{epoch, primitive::Ordering};
 
 use super::{Core, tune::Tour};
-use crate::{op::Trigger, route::Bound, schema::Schema, trainers::Work};
+use crate::{
+    op::Trigger,
+    raw::{branch::Bound, schema::Schema},
+    trainers::Work,
+};
 
 /// Runs a trainer until it is stopped.
 pub(crate) fn run<S: Schema>(core: &Core<S>, is_first: bool) {

@@ -24,9 +24,12 @@ use crate::{
     core::Core,
     kinds::AnyLeaf,
     op::Trigger,
-    raw::{leaf::Leaf, noted::Since},
-    route::Bound,
-    schema::{Probe, Schema},
+    raw::{
+        branch::Bound,
+        leaf::Leaf,
+        noted::Since,
+        schema::{Probe, Schema},
+    },
 };
 
 /// The leaves of one look. Reading the headers of this many takes less than a millisecond.

@@ -4,12 +4,12 @@
 
 use rhumb_sync::{epoch, models::race, primitive::Lifetime};
 
-use super::super::{
+use crate::{
     Index, Key,
-    schema::{Of, Probe, with_probe},
+    op::Trigger,
+    raw::schema::{Of, Probe, with_probe},
     value::Value,
 };
-use crate::op::Trigger;
 
 pub(super) type Words = Index<u64, u64>;
 

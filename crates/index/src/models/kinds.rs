@@ -4,14 +4,12 @@
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use rhumb_sync::{epoch, models::race};
 
-use super::{
-    super::{
-        Index, Key, Preset,
-        schema::{Of, Probe},
-    },
-    core::replace,
+use super::core::replace;
+use crate::{
+    Index, Key, Preset,
+    op::{Action, Trigger},
+    raw::schema::{Of, Probe},
 };
-use crate::op::{Action, Trigger};
 
 type Words = Index<u64, u64>;
 

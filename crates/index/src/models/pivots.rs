@@ -1,22 +1,23 @@
 //! Leaves whose buckets are found by pivots, through the copy of their top that the group has: read
 //! and written while they are replaced and freed.
+#![allow(unsafe_code, reason = "publishes a leaf")]
 
 use rhumb_sync::{epoch, models::race, primitive::Arc};
 
-use super::{
-    super::{
-        Index,
-        address::Pivots,
-        core::Core,
-        kinds::AnyLeaf,
-        preset::Preset,
-        raw::leaf::{Address, Leaf},
-        route::Bound,
+use super::core::{Words, keys, replace};
+use crate::{
+    Index,
+    address::Pivots,
+    core::Core,
+    kinds::AnyLeaf,
+    op::Trigger,
+    preset::Preset,
+    raw::{
+        branch::Bound,
+        leaf::{Address, Leaf},
         schema::{Of, Probe},
     },
-    core::{Words, keys, replace},
 };
-use crate::op::Trigger;
 
 /// A map of one leaf with two buckets, the second for words from 25 on, and the keys 10 and 30.
 fn of_two() -> Words {
@@ -26,9 +27,11 @@ fn of_two() -> Words {
     for _ in 0..2 {
         let pivots = Pivots::new(&[0, 25], |_| true).expect("two places take one unit");
         let leaf = Leaf::new(&core.arena, Address::Pivots(pivots), 2, &[], 0);
-        let leaf = Box::into_raw(Box::new(AnyLeaf::Buckets(*leaf)));
+        let leaf = Box::new(AnyLeaf::Buckets(*leaf));
         let least = Bound::new::<Of<u64, u64>>(Probe::LEAST);
-        assert!(core.replace_empty(&[(least, leaf)], &epoch::pin()));
+        // SAFETY: the leaf was made in the map's arena, without keys.
+        let replaced = unsafe { core.replace_empty(vec![(least, leaf)], &epoch::pin()) };
+        assert!(replaced.is_ok());
     }
     let index = Index { core: Arc::new(core), trainers: Vec::new() };
     assert_eq!((index.insert(10, 1), index.insert(30, 3)), (None, None));

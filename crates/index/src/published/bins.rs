@@ -36,12 +36,12 @@ use super::{
 };
 use crate::{
     entry::{Entry, KeyRun},
-    op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
+    op::{Action, Blocked, Change, Trigger, Written},
     raw::{
         bucket::{BUCKET_SLOTS, Lookup, NODE_SLOTS},
         pool::{Pool, Zeroed},
+        schema::{Probe, Schema, is_same, reader, slot_value},
     },
-    schema::{Probe, Schema, is_same},
 };
 
 /// The most bins under a root.

@@ -9,9 +9,11 @@
 use rhumb_sync::primitive::{AtomicU64, Ordering, spin_loop, thread};
 
 use crate::{
-    op::{Action, Change, Written, cell_of},
-    raw::bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
-    schema::{self, Schema},
+    op::{Action, Change, Written},
+    raw::{
+        bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
+        schema::{self, Schema, cell_of},
+    },
 };
 
 const BUSY_SHIFT: u32 = 32;

@@ -28,13 +28,13 @@ use rhumb_sync::{
 use super::{head::Head, segment::Segment};
 use crate::{
     address::Line,
-    entry::{Entry, KeyRun, sort},
-    op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
+    entry::{Entry, KeyRun},
+    op::{Action, Blocked, Change, Trigger, Written},
     raw::{
         bucket::{BUCKET_SLOTS, Lookup},
         pool::Zeroed,
+        schema::{Probe, Schema, reader, slot_value, sort},
     },
-    schema::{Probe, Schema},
 };
 
 /// Slots of a segment.

@@ -5,8 +5,10 @@ use rhumb_sync::primitive::{AtomicBool, AtomicU32};
 
 use crate::{
     address::word_behind,
-    raw::noted::Noted,
-    schema::{Probe, Schema},
+    raw::{
+        noted::Noted,
+        schema::{Probe, Schema},
+    },
 };
 
 /// The head of a leaf.

@@ -13,12 +13,12 @@ use rhumb_sync::primitive::{AtomicU64, Ordering};
 
 use crate::{
     entry::Entry,
-    op::{Action, Change, Written, cell_of},
+    op::{Action, Change, Written},
     raw::{
         bucket::{FROZEN, Frozen, Slots, bits, present, used},
         pool::Zeroed,
+        schema::{self, Probe, Schema, cell_of, is_same},
     },
-    schema::{self, Probe, Schema, is_same},
 };
 
 /// The slots of a segment by their keys: the number of slots in the lowest four bits, then four

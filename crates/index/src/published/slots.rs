@@ -31,13 +31,13 @@ use super::{
     head::Head,
 };
 use crate::{
-    entry::{Entry, KeyRun, sort},
-    op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
+    entry::{Entry, KeyRun},
+    op::{Action, Blocked, Change, Trigger, Written},
     raw::{
         bucket::{BUCKET_SLOTS, FROZEN, Frozen, Lookup, Slots, used},
         pool::{Pool, Zeroed},
+        schema::{Probe, Schema, is_same, reader, slot_value, sort},
     },
-    schema::{Probe, Schema, is_same},
 };
 
 /// Slots of a group.

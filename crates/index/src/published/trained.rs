@@ -19,9 +19,12 @@ use super::{
 };
 use crate::{
     entry::Entry,
-    op::{Action, Trigger, Written, reader},
-    raw::{bucket::present, pool::Zeroed},
-    schema::{Probe, Schema, is_same},
+    op::{Action, Trigger, Written},
+    raw::{
+        bucket::present,
+        pool::Zeroed,
+        schema::{Probe, Schema, is_same, reader},
+    },
 };
 
 /// Records that share a header.

@@ -16,7 +16,7 @@
 //!    names a unit and a bucket that exist.
 #![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
 
-use std::ptr::NonNull;
+use std::{marker::PhantomData, ptr::NonNull};
 
 use rhumb_sync::{
     arena::{ALIGN, Arena},
@@ -25,14 +25,12 @@ use rhumb_sync::{
 };
 
 use super::{
-    super::{
-        address::{Line, Pivots, Top, Unit, capped, find_unit, word_behind},
-        schema::{Probe, Schema},
-    },
     bucket::{Bucket, Locked, Node},
+    noted::Noted,
     pool::{Pool, Zeroed},
+    schema::{Probe, Schema},
 };
-use crate::raw::noted::Noted;
+use crate::address::{Line, Pivots, Top, Unit, capped, find_unit, word_behind};
 
 /// The most overflow nodes of a leaf.
 pub(crate) const NODES_MAX: usize = in_models(512, 8);
@@ -119,44 +117,10 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Prefetches up to `count` buckets from the place `at` on, which will be read once. The leaf
-    /// may have fewer.
     #[inline(always)]
-    pub(crate) fn prefetch_once(&self, at: usize, count: usize) {
+    fn prefetch_once(&self, at: usize, count: usize) {
         let first = self.buckets.as_ptr().wrapping_add(at);
         (0..count).for_each(|i| Bucket::prefetch_once(first.wrapping_add(i)));
-    }
-
-    /// The bucket of a word, and its place.
-    ///
-    /// # Safety
-    /// The leaf that the run is of lives for `'a`, and has a line.
-    #[inline(always)]
-    pub(crate) unsafe fn bucket<'a>(&self, word: u64) -> (&'a Bucket, usize) {
-        let place = self.line.at(word);
-        // SAFETY: the line has no more places than the leaf has buckets, which live as the leaf
-        // does.
-        (unsafe { &*self.buckets.as_ptr().add(place) }, place)
-    }
-
-    /// The same by the leaf's top.
-    ///
-    /// # Safety
-    /// The leaf that the run and the top are of lives for `'a`, and has units.
-    #[inline(always)]
-    pub(crate) unsafe fn bucket_by<'a>(&self, top: &Top, word: u64) -> (&'a Bucket, usize) {
-        // SAFETY: the caller's promise.
-        unsafe { self.half_way(top, word) }.bucket(word)
-    }
-
-    /// Goes as far towards a bucket as the leaf's top alone tells.
-    ///
-    /// # Safety
-    /// As for [`Run::bucket_by`].
-    #[inline(always)]
-    pub(crate) unsafe fn half_way<'a>(&self, top: &Top, word: u64) -> HalfWay<'a> {
-        // SAFETY: the top names no unit that the leaf has not (invariant 5).
-        HalfWay { unit: unsafe { self.unit(find_unit(top, word)) }, buckets: self.buckets }
     }
 
     /// Units lie before the buckets, the first one last.
@@ -171,6 +135,72 @@ impl Run {
     unsafe fn unit<'a>(&self, at: usize) -> &'a Unit {
         // SAFETY: it was written when the leaf was made, and never changes.
         unsafe { &*self.unit_address(at) }
+    }
+}
+
+/// The way to the buckets of a leaf that lives for `'g`.
+#[derive(Clone, Copy)]
+pub(crate) enum Way<'g> {
+    /// Through the leaf itself.
+    Leaf,
+    Line(ByLine<'g>),
+    Top(ByTop<'g>),
+}
+
+impl<'g> Way<'g> {
+    /// # Safety
+    /// The leaf that the run is of lives for `'g`, and has a line.
+    #[inline(always)]
+    pub(super) unsafe fn by_line(run: Run) -> Self {
+        Self::Line(ByLine(run, PhantomData))
+    }
+
+    /// # Safety
+    /// The leaf that the run and the top are of lives for `'g`, and has units.
+    #[inline(always)]
+    pub(super) unsafe fn by_top(run: Run, top: &'g Top) -> Self {
+        Self::Top(ByTop(run, top))
+    }
+}
+
+/// The run of a leaf that has a line and lives for `'g`.
+#[derive(Clone, Copy)]
+pub(crate) struct ByLine<'g>(Run, PhantomData<&'g Leaf>);
+
+impl<'g> ByLine<'g> {
+    /// Prefetches up to `count` buckets from the place `at` on, which will be read once. The leaf
+    /// may have fewer.
+    #[inline(always)]
+    pub(crate) fn prefetch_once(&self, at: usize, count: usize) {
+        self.0.prefetch_once(at, count);
+    }
+
+    /// The bucket of a word, and its place.
+    #[inline(always)]
+    pub(crate) fn bucket(self, word: u64) -> (&'g Bucket, usize) {
+        let place = self.0.line.at(word);
+        // SAFETY: the line has no more places than the leaf has buckets, which live as the leaf
+        // does.
+        (unsafe { &*self.0.buckets.as_ptr().add(place) }, place)
+    }
+}
+
+/// The run and the top of a leaf that has units and lives for `'g`.
+#[derive(Clone, Copy)]
+pub(crate) struct ByTop<'g>(Run, &'g Top);
+
+impl<'g> ByTop<'g> {
+    /// As [`ByLine::prefetch_once`].
+    #[inline(always)]
+    pub(crate) fn prefetch_once(&self, at: usize, count: usize) {
+        self.0.prefetch_once(at, count);
+    }
+
+    /// Goes as far towards a bucket as the leaf's top alone tells.
+    #[inline(always)]
+    pub(crate) fn half_way(self, word: u64) -> HalfWay<'g> {
+        // SAFETY: the top names no unit that the leaf has not (invariant 5).
+        HalfWay { unit: unsafe { self.0.unit(find_unit(self.1, word)) }, buckets: self.0.buckets }
     }
 }
 

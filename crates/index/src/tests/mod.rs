@@ -14,13 +14,10 @@ use std::{
 use rhumb_sync::epoch;
 use rhumb_testkit::random::Random;
 
-use super::{
-    Index, Key, Preset, Value,
-    schema::{Of, Probe},
-};
+use super::{Index, Key, Preset, Value};
 use crate::{
-    entry,
-    op::{Trigger, reader},
+    op::Trigger,
+    raw::schema::{Of, Probe, key as key_of, reader},
 };
 
 const SCALE: usize = if cfg!(miri) { 50 } else { 1 };
@@ -455,7 +452,7 @@ fn a_key_that_comes_back_is_not_seen_through_what_it_was_before() {
         assert_eq!(index.remove(&key), Some(1));
         assert_eq!(index.insert(key.clone(), 2), None);
         assert_eq!(leaf.get::<Schema>(probe), Some(1), "{preset:?}: in the leaf as it was");
-        let entry = read.iter().find(|entry| entry::key::<Schema>(entry) == key);
+        let entry = read.iter().find(|entry| key_of::<Schema>(entry) == key);
         let slot = entry.expect("the scan has read the key").value;
         assert_eq!(
             reader::<Schema>(probe)(slot),
