@@ -16,7 +16,8 @@ use crate::{
     value::Value,
 };
 
-/// Keys of one round.
+/// Keys of one round. Chosen, not measured: a core of today has 10 to 16 cache misses under way, so
+/// more keys at once would wait for each other.
 const ROUND: usize = 16;
 
 /// Calls `found` with the word of each key's value, in order.

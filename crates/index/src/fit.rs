@@ -27,16 +27,22 @@ use crate::{
     raw::schema::{Schema, key},
 };
 
-/// Runs of at most this many entries can always be built.
+/// Runs of at most this many entries can always be built, even if all share a word: fewer than a
+/// segment of a gapped leaf takes (13), or the narrowest window of a leaf of slots
+/// ([`READ_WINDOW`]).
 const SURE: usize = in_models(12, 3);
-/// The most keys of a leaf of slots. Replacing one takes some tens of nanoseconds for each key.
+/// The most keys of a leaf of slots. LOFT sets no limit. Chosen, not measured: replacing a leaf
+/// takes some tens of nanoseconds for each key, so that none takes more than some 200 microseconds.
 const SLOT_LEAF_MAX: usize = in_models(4096, 12);
-/// The most keys of a trained array.
+/// The most keys of a trained array. FineStore sets no limit; the mean in the paper is 1400.
+/// Chosen, not measured: the power of two above that mean.
 const TRAINED_MAX: usize = in_models(2048, 8);
-/// The greatest distance, in keys, at which a line may pass a key that it was fitted to.
+/// The greatest distance, in keys, at which a line may pass a key that it was fitted to: the
+/// training prediction error of LOFT (section 3.4) and the threshold of FineStore (section 3.1).
 const EPSILON: u64 = in_models(32, 4) as u64;
 
-/// The window of a leaf of slots that is not written.
+/// The window of a leaf of slots that is not written: the predicted range of read-intensive nodes
+/// in LOFT (section 3.4).
 pub(super) const READ_WINDOW: u32 = in_models(24, 6) as u32;
 
 /// The bytes that all entries' keys start with, if keys are wide, and the words of what follows.
@@ -108,8 +114,11 @@ pub(super) fn slot_leaves<S: Schema>(
     entries: &[Entry],
     before: Before<'_>,
 ) -> Vec<Part> {
+    /// The expansion factor, doubled, and the window of the common case: 1.5 and 32 (LOFT, section
+    /// 3.4).
     const USUAL: (u32, u32) = (3, in_models(32, 8) as u32);
-    /// The expansion factor grows by a half up to 3; writers get wider windows.
+    /// The most that the doubled expansion factor grows to, and the window of leaves that are
+    /// written: 3 and 64 (LOFT, section 3.4). The factor itself grows by a half each time.
     const WRITTEN: (u32, u32) = (6, in_models(64, 12) as u32);
     let (expansion_2, window) = match before {
         Some((AnyLeaf::Slots(leaf), Trigger::Full | Trigger::NoRoom)) => {
@@ -144,6 +153,8 @@ pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<
 /// Leaves of bins, whose trained arrays are the runs that the learning probe finds (FineStore,
 /// section 3.1).
 pub(super) fn bin_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
+    /// The learning probe. FineStore names the learning step and gives no number. Chosen, not
+    /// measured: a step of 512 keys reaches [`TRAINED_MAX`] in four.
     const PROBE: lpa::Probe = lpa::Probe { threshold: EPSILON, step: 512 };
     cut::<S>(entries, TRAINED_MAX, |run| {
         let (len, model) = PROBE.first_run(run.words).unwrap_or_else(|| (0, lpa::train(&[])));

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Leaves that are not of buckets may be small: only one removal in this many checks whether to
-/// replace them.
+/// replace them. Chosen, not measured: a leaf keeps at most 15 removed keys more than it would.
 #[cfg(feature = "published")]
 const REMOVED_EVERY: u32 = in_models(16, 2) as u32;
 
@@ -56,13 +56,15 @@ const _: () = assert!(
     "the kind is in a leaf's first line"
 );
 
-/// How far ahead of the copied bucket memory is prefetched: a miss takes as long as copying this
-/// many buckets.
+/// The number of buckets by which prefetching runs ahead of copying. Chosen, not measured: a cache
+/// miss takes some 80 ns, and freezing and copying a bucket more than 10.
 const AHEAD: usize = 8;
 
-/// The places that a scan prefetches for each place that it reads.
+/// The places that a scan prefetches for each place that it reads: one more than it reads, so that
+/// the distance grows by one with each place up to [`SCAN_AHEAD`].
 pub(super) const SCAN_STEP: usize = 2;
-/// The most places that a scan prefetches ahead.
+/// The most places that a scan prefetches ahead. Chosen, not measured: twelve places are 48 cache
+/// lines, more than a core has under way at once.
 pub(super) const SCAN_AHEAD: usize = 12;
 
 /// Evaluates an expression for the leaf, whatever its kind.

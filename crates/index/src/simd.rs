@@ -19,10 +19,13 @@ use rhumb_sync::primitive::{AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 static LEVEL: rhumb_sync::primitive::AtomicU32 = rhumb_sync::primitive::AtomicU32::new(PLAIN);
 
+/// Plain code.
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 const PLAIN: u32 = 0;
+/// AVX2 for words in no order, plain code for those that ascend.
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 const AVX2: u32 = 1;
+/// AVX-512.
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 const AVX512: u32 = 2;
 

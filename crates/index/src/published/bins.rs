@@ -44,23 +44,34 @@ use crate::{
     },
 };
 
-/// The most bins under a root.
+/// The most bins under a root: seven, as FineStore's bins have 8 to 16 slots (section 3.2), and
+/// three words for each with the length fit into 256 bytes.
 const CHILDREN: usize = in_models(7, 2);
-/// A full bin with about this many removed keys is made anew rather than split.
+/// A full bin with at least this many removed keys is made anew rather than split. Chosen, not
+/// measured: a third of a bin of fifteen, so that the new one takes five keys before it is full
+/// again. A bin of seven is made anew if at most three of its keys are left.
 const DEAD_MIN: usize = in_models(5, 2);
-/// The records and gaps of one place.
+/// The records and gaps of one place. Chosen, not measured: the keys and values of 32 records are
+/// eight cache lines, as many as two buckets have.
 const PLACE: usize = in_models(32, 2);
-/// A leaf is replaced when it has this many keys: replacing it takes some tens of nanoseconds for
-/// each.
+/// A leaf is replaced when it has this many keys. FineStore has no such limit; by its rule alone a
+/// leaf grows a hundredfold (docs/papers.md). Chosen, not measured: four times the most keys of a
+/// trained array, and at some tens of nanoseconds for each key a replacement takes a few hundred
+/// microseconds.
 const KEYS_MAX: u32 = in_models(8192, 24) as u32;
 /// The writer itself replaces a leaf, whatever other threads are doing, when it has this many keys.
+/// Chosen, not measured: a trainer has the time of 16384 inserts.
 const KEYS_LIMIT: u32 = 3 * KEYS_MAX;
 
-/// The kinds of what a link leads to, in the lowest bits of its address.
+/// The kind of a link, in the lowest bits of its address: to a bin of seven slots, or to nothing.
 const FIRST: usize = 0;
+/// A link to a root.
 const ROOT: usize = 1;
+/// A link to a small trained array.
 const SMALL: usize = 2;
+/// A link to a bin of fifteen slots.
 const SECOND: usize = 3;
+/// The bits of a link that tell its kind.
 const KINDS: usize = 3;
 /// Set in a link that must not be replaced any more.
 const FROZEN: usize = 4;

@@ -16,6 +16,8 @@ use crate::{
     },
 };
 
+/// The first of the busy bits, of which there are as many as slots: they follow the present bits
+/// (from 0) and the used bits (from [`USED_SHIFT`]), 16 each.
 const BUSY_SHIFT: u32 = 32;
 
 /// The slots that threads are writing.

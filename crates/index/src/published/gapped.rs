@@ -39,13 +39,15 @@ use crate::{
 
 /// Slots of a segment.
 const SLOTS: usize = BUCKET_SLOTS;
-/// The target number of keys of a segment of a new leaf: a density of 0.6.
+/// The target number of keys of a segment of a new leaf: a density of 0.6 (TONE, section 4.2).
 const FILL: usize = SLOTS * 3 / 5;
-/// The most keys of a segment of a new leaf.
+/// The most keys of a segment of a new leaf. Keys that share a word go into one segment, and make
+/// it fuller than [`FILL`]. Chosen, not measured: two slots are left for keys that come.
 const FILL_MAX: usize = in_models(13, 3);
-/// An array is full when this many of 5 slots are used.
+/// An array is full when this many of 5 slots are used: a threshold of 0.8 (TONE, section 4.2).
 const USED_OF_5: usize = 4;
-/// The most keys of a new leaf: its primary array is then 16 KiB of keys and values.
+/// The most keys of a new leaf: its primary array is then 16 KiB of keys and values, half of the
+/// largest node in TONE (section 4.2).
 pub(crate) const KEYS_MAX: usize = in_models(1024 * 3 / 5, 8);
 
 type Array = Segment<SLOTS>;

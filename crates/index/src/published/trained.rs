@@ -27,10 +27,12 @@ use crate::{
     },
 };
 
-/// Records that share a header.
+/// Records that share a header: as many as the slots of a bucket, whose present and used bits the
+/// header has.
 const RECORDS: usize = 15;
 
-/// Bytes before the arrays of a trained array that lies in its own block.
+/// Bytes before the arrays of a trained array that lies in its own block: the array's head, in two
+/// cache lines, so that the keys begin with a line of their own.
 const HEAD_BYTES: usize = 128;
 
 /// What a link leads to: a value of any type, told apart by the lowest bits of its address.

@@ -32,11 +32,13 @@ use super::{
 };
 use crate::address::{Line, Pivots, Top, Unit, capped, find_unit, word_behind};
 
-/// The most overflow nodes of a leaf.
+/// The most overflow nodes of a leaf. Chosen, not measured: 64 KiB of nodes; a leaf of 333 buckets,
+/// the most that 3000 keys take at nine each, is retrained at 139 nodes at the latest.
 pub(crate) const NODES_MAX: usize = in_models(512, 8);
 
 /// The fullness thresholds, in overflow nodes for 64 buckets: for each one that a leaf exceeds, the
-/// next leaf like it gets another fifth of its buckets.
+/// next leaf like it gets another fifth of its buckets. Chosen, not measured: at three nodes one
+/// bucket in twenty has overflown, at ten the leaf is about to be retrained.
 const FULLNESS: [usize; 2] = [3, 10];
 
 /// The jitter halfway between the least and the most.

@@ -32,7 +32,8 @@ use crate::{address::PLACES_2, counts::count_moved};
 const GROUP_MAX: usize = in_models(PLACES_2, 3);
 
 /// Bytes that wait in one of sixteen stripes before a thread looks which may be freed. Looking
-/// interrupts all threads, and takes longer than most replacements of a leaf may.
+/// interrupts all threads, and takes longer than most replacements of a leaf may. Chosen, not
+/// measured: 1 MiB is some 20 leaves of 1800 keys, and all stripes together let 16 MiB wait.
 const GARBAGE_BYTES: usize = 1 << 20;
 
 /// A node under branches.
