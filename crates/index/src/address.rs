@@ -9,7 +9,7 @@ use std::cmp::Ordering as Order;
 
 use rhumb_model::code::code_at;
 
-use crate::simd::{Rung, last_of_two_up_to, last_up_to};
+use crate::simd::{SearchNode, last_of_two_up_to, last_up_to};
 
 /// The word of a byte string among strings that mostly start with `prefix`: the code of what
 /// follows the prefix. Strings below all that start with it get the least word, and strings above
@@ -112,33 +112,33 @@ pub(crate) fn capped(word: u64) -> u64 {
     word.min(PAD - 1)
 }
 
-/// The rungs of a search among the places whose lowest words are `lowest`, ascending: levels of
-/// rungs, the first rung alone, each word standing for a rung of the level below. The first of
-/// `lowest` counts as 0.
-pub(crate) fn rungs(lowest: &[u64], levels: usize) -> Box<[Rung]> {
-    let mut rungs = Vec::new();
+/// The search nodes of a search among the places whose lowest words are `lowest`, ascending: levels
+/// of search nodes, the first search node alone, each word standing for a search node of the level
+/// below. The first of `lowest` counts as 0.
+pub(crate) fn search_nodes(lowest: &[u64], levels: usize) -> Box<[SearchNode]> {
+    let mut nodes = Vec::new();
     for level in (0..levels).rev() {
         let stride = 8_usize.pow(level as u32);
         let len = if level + 1 == levels { 1 } else { lowest.len().div_ceil(stride * 8) };
         // Upper levels are whole, so that the ones below them start at fixed places.
         let len = if level == 0 { len } else { 8_usize.pow((levels - 1 - level) as u32) };
-        for rung in 0..len {
-            let word = |i: usize| match (rung * 8 + i) * stride {
+        for node in 0..len {
+            let word = |i: usize| match (node * 8 + i) * stride {
                 0 => 0,
                 place => lowest.get(place).map_or(PAD, |word| capped(*word)),
             };
-            rungs.push(Rung(std::array::from_fn(word)));
+            nodes.push(SearchNode(std::array::from_fn(word)));
         }
     }
-    rungs.into()
+    nodes.into()
 }
 
 /// The place of a word among at most [`PLACES_2`].
 #[inline(always)]
-pub(crate) fn descend_2(rungs: &[Rung], word: u64) -> usize {
+pub(crate) fn descend_2(nodes: &[SearchNode], word: u64) -> usize {
     let word = capped(word);
-    let i = step(rungs, 0, word);
-    i * 8 + step(rungs, 1 + i, word)
+    let i = step(nodes, 0, word);
+    i * 8 + step(nodes, 1 + i, word)
 }
 
 /// Words of the top: two cache lines. Chosen, not measured: with one line a leaf had at most 200
@@ -155,7 +155,7 @@ pub(crate) const PIVOTS_SURE: usize = TOP_WORDS * (UNIT_WORDS + 1);
 pub(crate) const PIVOTS_MAX: usize = TOP_WORDS * (UNIT_STEPS + 1);
 
 /// The top of a search: the first words of the units, which are read first.
-pub(crate) type Top = [Rung; TOP_WORDS / 8];
+pub(crate) type Top = [SearchNode; TOP_WORDS / 8];
 
 /// A run of places, in one cache line: the lowest words of all but the first, as steps of equal
 /// width from the unit's first word, or whole words if no step width tells them apart. Around a
@@ -331,7 +331,7 @@ impl Pivots {
             0 => 0,
             _ => starts.get(unit).copied().unwrap_or(PAD),
         };
-        std::array::from_fn(|rung| Rung(std::array::from_fn(|i| word(rung * 8 + i))))
+        std::array::from_fn(|node| SearchNode(std::array::from_fn(|i| word(node * 8 + i))))
     }
 }
 
@@ -342,10 +342,11 @@ pub(crate) fn find_unit(top: &Top, word: u64) -> usize {
 }
 
 #[inline(always)]
-fn step(rungs: &[Rung], rung: usize, word: u64) -> usize {
-    let Some(rung) = rungs.get(rung) else { return 0 };
-    // The first word of the first rung is 0, and every other rung was chosen by its first word.
-    last_up_to(&rung.0, word)
+fn step(nodes: &[SearchNode], node: usize, word: u64) -> usize {
+    let Some(node) = nodes.get(node) else { return 0 };
+    // The first word of the first search node is 0, and every other search node was chosen by its
+    // first word.
+    last_up_to(&node.0, word)
 }
 
 #[cfg(test)]
@@ -390,7 +391,7 @@ mod tests {
         }
 
         #[test]
-        fn rungs_find_the_place(
+        fn search_nodes_find_the_place(
             mut lowest in prop::collection::btree_set(any::<u64>(), 1..600), more: u64,
         ) {
             lowest.remove(&u64::MAX);
@@ -403,7 +404,7 @@ mod tests {
                     lowest[..lowest.len().min(most)].partition_point(|l| *l <= word) - 1
                 };
                 let few = &lowest[..lowest.len().min(PLACES_2)];
-                prop_assert_eq!(descend_2(&rungs(few, 2), word), place(PLACES_2), "{}", word);
+                prop_assert_eq!(descend_2(&search_nodes(few, 2), word), place(PLACES_2), "{}", word);
             }
         }
 

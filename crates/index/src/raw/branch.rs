@@ -28,8 +28,8 @@ use super::{
     schema::{Probe, Schema},
 };
 use crate::{
-    address::{Line, Top, capped, descend_2, rungs, word_behind},
-    simd::{Rung, last_up_to},
+    address::{Line, Top, capped, descend_2, search_nodes, word_behind},
+    simd::{SearchNode, last_up_to},
 };
 
 /// A lower bound of a child.
@@ -160,7 +160,7 @@ unsafe fn tops<T: Node>(children: &[*mut T]) -> Box<[Top]> {
     let top = |child: &*mut T| unsafe { &**child }.run().and_then(|(_, top)| top.copied());
     let tops: Vec<Option<Top>> = children.iter().map(top).collect();
     let len = tops.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-    let empty = [Rung([0; 8]); 2];
+    let empty = [SearchNode([0; 8]); 2];
     tops[..len].iter().map(|top| top.unwrap_or(empty)).collect()
 }
 
@@ -168,9 +168,9 @@ unsafe fn tops<T: Node>(children: &[*mut T]) -> Box<[Top]> {
 /// to it also where a pointer has four bytes.
 #[repr(align(8))]
 pub(crate) struct Branch<T> {
-    rungs: Box<[Rung]>,
+    nodes: Box<[SearchNode]>,
     levels: usize,
-    /// Used instead of more than two levels of rungs.
+    /// Used instead of more than two levels of search nodes.
     hint: Option<Hint>,
     /// The prefix of all wide bounds except the first; `codes` are the words of what follows it.
     prefix: Box<[u8]>,
@@ -235,7 +235,7 @@ impl<T: Node> Branch<T> {
         let words: Vec<u64> = bounds.iter().map(word).collect();
         Box::new(Self {
             hint: if levels > 2 && !is_wide { Hint::new(&bounds) } else { None },
-            rungs: rungs(&words, levels),
+            nodes: search_nodes(&words, levels),
             prefix: prefix.into(),
             codes: if is_wide { words.into() } else { Box::default() },
             levels,
@@ -258,7 +258,7 @@ impl<T: Node> Branch<T> {
         let bound =
             |bound: &Bound| size_of::<Bound>() + bound.bytes.as_ref().map_or(0, |b| b.len() + 16);
         size_of::<Self>()
-            + self.rungs.len() * size_of::<Rung>()
+            + self.nodes.len() * size_of::<SearchNode>()
             + self.len() * size_of::<Slot<T>>()
             + self.tops.len() * size_of::<Top>()
             + self.bounds.iter().map(bound).sum::<usize>()
@@ -276,8 +276,8 @@ impl<T: Node> Branch<T> {
         let place = if S::WIDE {
             self.find_wide(probe.bytes)
         } else if self.levels == 2 {
-            // This is so in every group: its rungs are two levels.
-            descend_2(&self.rungs, probe.word)
+            // This is so in every group: its search nodes are two levels.
+            descend_2(&self.nodes, probe.word)
         } else if let Some(hint) = &self.hint {
             hint.place(probe.word)
         } else {
@@ -301,8 +301,8 @@ impl<T: Node> Branch<T> {
         let word = capped(word);
         let (mut place, mut level, mut width) = (0, 0, 1);
         for _ in 0..self.levels {
-            let rung = self.rungs.get(level + place);
-            place = place * 8 + rung.map_or(0, |rung| last_up_to(&rung.0, word));
+            let node = self.nodes.get(level + place);
+            place = place * 8 + node.map_or(0, |node| last_up_to(&node.0, word));
             level += width;
             width *= 8;
         }
