@@ -14,7 +14,7 @@ use rhumb_sync::{
 };
 
 use crate::{
-    address::Top,
+    address::PivotRoot,
     entry::Entry,
     raw::{
         branch::Node,
@@ -86,7 +86,7 @@ macro_rules! each {
 }
 
 impl Node for AnyLeaf {
-    fn run(&self) -> Option<(Run, Option<&Top>)> {
+    fn run(&self) -> Option<(Run, Option<&PivotRoot>)> {
         each!(self, leaf => leaf.run(), _leaf => None)
     }
 

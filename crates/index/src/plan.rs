@@ -10,7 +10,7 @@ use rhumb_model::code::{code_at, common_prefix_len};
 use rhumb_sync::{arena::Arena, primitive::in_models};
 
 use crate::{
-    address::{Line, PIVOTS_MAX, PIVOTS_SURE, Pivots, Unit, capped},
+    address::{Line, PIVOTS_MAX, PIVOTS_SURE, PivotBlock, Pivots, capped},
     entry::Entry,
     kinds::AnyLeaf,
     op::Trigger,
@@ -502,11 +502,11 @@ impl<'a, S: Schema> Builder<'a, S> {
     fn pivots(&self, firsts: &[usize], ends: &mut [u32]) -> Option<Pivots> {
         let lowest: Vec<u64> = firsts.iter().map(|first| self.word(*first)).collect();
         let start_of = |at: usize| at.checked_sub(1).map_or(0, |before| ends[before]);
-        let is_good = |unit: &Unit| {
-            let mut start = start_of(unit.first());
-            (0..unit.len()).all(|i| {
-                let at = unit.first() + i;
-                let end = self.end_by_unit(unit, i + 1, start..ends[at]);
+        let is_good = |pivot_block: &PivotBlock| {
+            let mut start = start_of(pivot_block.first());
+            (0..pivot_block.len()).all(|i| {
+                let at = pivot_block.first() + i;
+                let end = self.end_by_pivot_block(pivot_block, i + 1, start..ends[at]);
                 let most = (ends[at] - start_of(at)).max(BUCKET_SLOTS as u32);
                 let is_good = start < end && end - start <= most;
                 start = end;
@@ -515,21 +515,26 @@ impl<'a, S: Schema> Builder<'a, S> {
         };
         let pivots = Pivots::new(&lowest, is_good)?;
         let mut start = 0;
-        for unit in &pivots.units {
-            for i in 1..unit.len() {
-                let end = &mut ends[unit.first() + i - 1];
-                *end = self.end_by_unit(unit, i, start..*end);
+        for pivot_block in &pivots.pivot_blocks {
+            for i in 1..pivot_block.len() {
+                let end = &mut ends[pivot_block.first() + i - 1];
+                *end = self.end_by_pivot_block(pivot_block, i, start..*end);
                 start = *end;
             }
-            start = ends[unit.first() + unit.len() - 1];
+            start = ends[pivot_block.first() + pivot_block.len() - 1];
         }
         Some(pivots)
     }
 
-    /// The end of the entries of a place, if the last of them share a step with the unit's place
-    /// `next`.
-    fn end_by_unit(&self, unit: &Unit, next: usize, entries: Range<u32>) -> u32 {
-        let is_next = |i: &u32| unit.is_from(next, self.word(*i as usize));
+    /// The end of the entries of a place, if the last of them share a step with the pivot block's
+    /// place `next`.
+    fn end_by_pivot_block(
+        &self,
+        pivot_block: &PivotBlock,
+        next: usize,
+        entries: Range<u32>,
+    ) -> u32 {
+        let is_next = |i: &u32| pivot_block.is_from(next, self.word(*i as usize));
         entries.end - entries.rev().take_while(is_next).count() as u32
     }
 

@@ -70,9 +70,9 @@ impl<'g> Place<'g> {
                 self.leaf.touch();
                 Some(line.bucket(word))
             }
-            Way::Top(top) => {
+            Way::Pivots(pivot_root) => {
                 self.leaf.touch();
-                Some(top.half_way(word).bucket(word))
+                Some(pivot_root.half_way(word).bucket(word))
             }
             Way::Leaf => None,
         }
@@ -90,7 +90,7 @@ impl<'g> Place<'g> {
     pub(crate) fn prefetch_once(&self, at: usize, count: usize) -> bool {
         match &self.way {
             Way::Line(line) => line.prefetch_once(at, count),
-            Way::Top(top) => top.prefetch_once(at, count),
+            Way::Pivots(pivot_root) => pivot_root.prefetch_once(at, count),
             Way::Leaf => return false,
         }
         true
@@ -107,9 +107,9 @@ impl<'g> Place<'g> {
                 Bucket::prefetch(bucket);
                 Near::Bucket(bucket)
             }
-            Way::Top(top) => {
+            Way::Pivots(pivot_root) => {
                 self.leaf.touch();
-                let half_way = top.half_way(word);
+                let half_way = pivot_root.half_way(word);
                 half_way.prefetch();
                 Near::HalfWay(half_way)
             }

@@ -354,7 +354,7 @@ static INDEX: [Bug; 41] = [
         test: "sorted_runs_grow_well_at_either_end",
     },
     Bug {
-        name: "a word far above a unit's places wraps around",
+        name: "a word far above a pivot block's places wraps around",
         file: ADDRESS,
         sound: "step.min(u64::from(STEP_PAD - 1)) as u16",
         broken: "step as u16",
@@ -364,7 +364,7 @@ static INDEX: [Bug; 41] = [
     Bug {
         name: "entries that share a step with the next bucket stay in theirs",
         file: PLAN,
-        sound: "                *end = self.end_by_unit(unit, i, start..*end);\n",
+        sound: "                *end = self.end_by_pivot_block(pivot_block, i, start..*end);\n",
         broken: "                *end = (*end).max(start);\n",
         suite: Unit,
         test: "uneven_at_every_scale",

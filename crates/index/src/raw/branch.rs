@@ -9,9 +9,9 @@
 //!    replaces the branch.
 //! 3. Children live at least as long as a branch that a pinned thread can reach points to them. So
 //!    a borrow of a branch, which begins at a tree's root under a guard, keeps its children.
-//! 4. The run beside a child's pointer, and the top at its place, were copied when the branch was
-//!    made, from the child that it had then, and never change. The pointer says whether it still
-//!    leads to that child, and which of the two that child has.
+//! 4. The run beside a child's pointer, and the pivot root at its place, were copied when the
+//!    branch was made, from the child that it had then, and never change. The pointer says whether
+//!    it still leads to that child, and which of the two that child has.
 #![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
 
 use std::{mem::MaybeUninit, ptr};
@@ -28,7 +28,7 @@ use super::{
     schema::{Probe, Schema},
 };
 use crate::{
-    address::{Line, Top, capped, descend_2, search_nodes, word_behind},
+    address::{Line, PivotRoot, capped, descend_2, search_nodes, word_behind},
     simd::{SearchNode, last_up_to},
 };
 
@@ -93,9 +93,9 @@ impl Hint {
 
 /// A node that a branch leads to.
 pub(crate) trait Node: Send + Sync {
-    /// What finds a bucket of the node: the run alone, or with the top. A branch keeps a copy
-    /// beside the pointer to the node, so that a lookup waits for one cache miss less.
-    fn run(&self) -> Option<(Run, Option<&Top>)>;
+    /// What finds a bucket of the node: the run alone, or with the pivot root. A branch keeps a
+    /// copy beside the pointer to the node, so that a lookup waits for one cache miss less.
+    fn run(&self) -> Option<(Run, Option<&PivotRoot>)>;
 
     /// Bytes of the node outside of the arena.
     fn heap_bytes(&self) -> usize;
@@ -109,7 +109,7 @@ pub(crate) trait Node: Send + Sync {
 }
 
 impl<T: Node> Node for Branch<T> {
-    fn run(&self) -> Option<(Run, Option<&Top>)> {
+    fn run(&self) -> Option<(Run, Option<&PivotRoot>)> {
         None
     }
 
@@ -141,8 +141,8 @@ impl<T: Node> Slot<T> {
     unsafe fn new(child: *mut T) -> Self {
         // SAFETY: the caller's promise.
         match unsafe { &*child }.run() {
-            Some((run, top)) => {
-                let tags = if top.is_some() { HAS_RUN | HAS_TOP } else { HAS_RUN };
+            Some((run, pivot_root)) => {
+                let tags = if pivot_root.is_some() { HAS_RUN | HAS_PIVOT_ROOT } else { HAS_RUN };
                 let child = child.map_addr(|address| address | tags);
                 Self { child: AtomicPtr::new(child), run: MaybeUninit::new(run) }
             }
@@ -151,21 +151,23 @@ impl<T: Node> Slot<T> {
     }
 }
 
-/// The tops of children that have one, at the children's places, up to the last child that has one.
+/// The pivot roots of children that have one, at the children's places, up to the last child that
+/// has one.
 ///
 /// # Safety
 /// As for [`Branch::new`].
-unsafe fn tops<T: Node>(children: &[*mut T]) -> Box<[Top]> {
+unsafe fn pivot_roots<T: Node>(children: &[*mut T]) -> Box<[PivotRoot]> {
     // SAFETY: the caller's promise.
-    let top = |child: &*mut T| unsafe { &**child }.run().and_then(|(_, top)| top.copied());
-    let tops: Vec<Option<Top>> = children.iter().map(top).collect();
-    let len = tops.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    let pivot_root =
+        |child: &*mut T| unsafe { &**child }.run().and_then(|(_, pivot_root)| pivot_root.copied());
+    let pivot_roots: Vec<Option<PivotRoot>> = children.iter().map(pivot_root).collect();
+    let len = pivot_roots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     let empty = [SearchNode([0; 8]); 2];
-    tops[..len].iter().map(|top| top.unwrap_or(empty)).collect()
+    pivot_roots[..len].iter().map(|pivot_root| pivot_root.unwrap_or(empty)).collect()
 }
 
-/// A node of the route: bounds and children. The alignment leaves room for [`HAS_TOP`] in pointers
-/// to it also where a pointer has four bytes.
+/// A node of the route: bounds and children. The alignment leaves room for [`HAS_PIVOT_ROOT`] in
+/// pointers to it also where a pointer has four bytes.
 #[repr(align(8))]
 pub(crate) struct Branch<T> {
     nodes: Box<[SearchNode]>,
@@ -176,8 +178,8 @@ pub(crate) struct Branch<T> {
     prefix: Box<[u8]>,
     codes: Box<[u64]>,
     slots: Box<[Slot<T>]>,
-    /// The tops of the children whose pointers have [`HAS_TOP`] set.
-    tops: Box<[Top]>,
+    /// The pivot roots of the children whose pointers have [`HAS_PIVOT_ROOT`] set.
+    pivot_roots: Box<[PivotRoot]>,
     /// The number of children that were replaced: their slots have no run.
     replaced: AtomicU32,
     bounds: Box<[Bound]>,
@@ -196,15 +198,16 @@ const WORN: usize = in_models(8, 2);
 const FROZEN: usize = 1;
 /// Set in a child's pointer while the run beside it is its own.
 const HAS_RUN: usize = 2;
-/// Set as well if the child's top finds a bucket; the branch has a copy of the top.
-const HAS_TOP: usize = 4;
+/// Set as well if the child's pivot root finds a bucket; the branch has a copy of the pivot root.
+const HAS_PIVOT_ROOT: usize = 4;
 
-const _: () = assert!(align_of::<Branch<Leaf>>() > HAS_TOP && align_of::<Leaf>() > HAS_TOP);
+const _: () =
+    assert!(align_of::<Branch<Leaf>>() > HAS_PIVOT_ROOT && align_of::<Leaf>() > HAS_PIVOT_ROOT);
 
 /// A child's pointer as it was before anything was set in it.
 #[inline(always)]
 fn plain<T>(child: *mut T) -> *mut T {
-    child.map_addr(|address| address & !(FROZEN | HAS_RUN | HAS_TOP))
+    child.map_addr(|address| address & !(FROZEN | HAS_RUN | HAS_PIVOT_ROOT))
 }
 
 impl<T: Node> Branch<T> {
@@ -240,7 +243,7 @@ impl<T: Node> Branch<T> {
             codes: if is_wide { words.into() } else { Box::default() },
             levels,
             // SAFETY: the caller's promise.
-            tops: unsafe { tops(&children) },
+            pivot_roots: unsafe { pivot_roots(&children) },
             // SAFETY: the caller's promise.
             slots: children.into_iter().map(|child| unsafe { Slot::new(child) }).collect(),
             replaced: AtomicU32::new(0),
@@ -260,7 +263,7 @@ impl<T: Node> Branch<T> {
         size_of::<Self>()
             + self.nodes.len() * size_of::<SearchNode>()
             + self.len() * size_of::<Slot<T>>()
-            + self.tops.len() * size_of::<Top>()
+            + self.pivot_roots.len() * size_of::<PivotRoot>()
             + self.bounds.iter().map(bound).sum::<usize>()
             + self.prefix.len()
             + self.codes.len() * size_of::<u64>()
@@ -328,13 +331,16 @@ impl<T: Node> Branch<T> {
         let child = slot.child.load(Ordering::Acquire);
         // SAFETY: the run was written before the pointer that says so.
         let run = || unsafe { slot.run.assume_init() };
-        // SAFETY: the run and the top are the child's (invariant 4), which has a line if it has no
-        // top, and lives while this branch is borrowed (invariant 3).
+        // SAFETY: the run and the pivot root are the child's (invariant 4), which has a line if it
+        // has no pivot root, and lives while this branch is borrowed (invariant 3).
         let way = unsafe {
-            match child.addr() & (HAS_RUN | HAS_TOP) {
+            match child.addr() & (HAS_RUN | HAS_PIVOT_ROOT) {
                 HAS_RUN => Way::by_line(run()),
                 0 => Way::Leaf,
-                _ => self.tops.get(at).map_or(Way::Leaf, |top| Way::by_top(run(), top)),
+                _ => self
+                    .pivot_roots
+                    .get(at)
+                    .map_or(Way::Leaf, |pivot_root| Way::by_pivots(run(), pivot_root)),
             }
         };
         // SAFETY: children are never null, come from boxes, and live while this branch is borrowed

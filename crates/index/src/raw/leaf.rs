@@ -11,9 +11,9 @@
 //! 4. A bucket is opened by the thread that holds the lock of the bucket before it, for words above
 //!    all that the earlier bucket ever held: no key that has a slot changes its bucket. After it
 //!    has taken the lock, a writer checks again that the bucket is the key's.
-//! 5. In mode [`Mode::Pivots`] the top has a word for each unit, and no word above these is taken
-//!    for a unit's. The units together have no more places than there are buckets. So a word always
-//!    names a unit and a bucket that exist.
+//! 5. In mode [`Mode::Pivots`] the pivot root has a word for each pivot block, and no word above
+//!    these is taken for a pivot block's. The pivot blocks together have no more places than there
+//!    are buckets. So a word always names a pivot block and a bucket that exist.
 #![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
 
 use std::{marker::PhantomData, ptr::NonNull};
@@ -30,7 +30,7 @@ use super::{
     pool::{Pool, Zeroed},
     schema::{Probe, Schema},
 };
-use crate::address::{Line, Pivots, Top, Unit, capped, find_unit, word_behind};
+use crate::address::{Line, PivotBlock, PivotRoot, Pivots, capped, find_pivot_block, word_behind};
 
 /// The most overflow nodes of a leaf. Chosen, not measured: 64 KiB of nodes; a leaf of 333 buckets,
 /// the most that 3000 keys take at nine each, is retrained at 139 nodes at the latest.
@@ -109,8 +109,9 @@ enum Places {
     Open(Starts),
 }
 
-/// Buckets that a line addresses, or units that lie before them. A copy of a leaf's run (and of its
-/// top, if the leaf has units) is enough to find a bucket without reading the leaf.
+/// Buckets that a line addresses, or pivot blocks that lie before them. A copy of a leaf's run (and
+/// of its pivot root, if the leaf has pivot blocks) is enough to find a bucket without reading the
+/// leaf.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Run {
@@ -125,18 +126,18 @@ impl Run {
         (0..count).for_each(|i| Bucket::prefetch_once(first.wrapping_add(i)));
     }
 
-    /// Units lie before the buckets, the first one last.
+    /// Pivot blocks lie before the buckets, the first one last.
     #[inline(always)]
-    fn unit_address(&self, at: usize) -> *mut Unit {
-        self.buckets.as_ptr().cast::<Unit>().wrapping_sub(at + 1)
+    fn pivot_block_address(&self, at: usize) -> *mut PivotBlock {
+        self.buckets.as_ptr().cast::<PivotBlock>().wrapping_sub(at + 1)
     }
 
     /// # Safety
-    /// The leaf that the run is of lives for `'a`, and has such a unit.
+    /// The leaf that the run is of lives for `'a`, and has such a pivot block.
     #[inline(always)]
-    unsafe fn unit<'a>(&self, at: usize) -> &'a Unit {
+    unsafe fn pivot_block<'a>(&self, at: usize) -> &'a PivotBlock {
         // SAFETY: it was written when the leaf was made, and never changes.
-        unsafe { &*self.unit_address(at) }
+        unsafe { &*self.pivot_block_address(at) }
     }
 }
 
@@ -146,7 +147,7 @@ pub(crate) enum Way<'g> {
     /// Through the leaf itself.
     Leaf,
     Line(ByLine<'g>),
-    Top(ByTop<'g>),
+    Pivots(ByPivots<'g>),
 }
 
 impl<'g> Way<'g> {
@@ -158,10 +159,10 @@ impl<'g> Way<'g> {
     }
 
     /// # Safety
-    /// The leaf that the run and the top are of lives for `'g`, and has units.
+    /// The leaf that the run and the pivot root are of lives for `'g`, and has pivot blocks.
     #[inline(always)]
-    pub(super) unsafe fn by_top(run: Run, top: &'g Top) -> Self {
-        Self::Top(ByTop(run, top))
+    pub(super) unsafe fn by_pivots(run: Run, pivot_root: &'g PivotRoot) -> Self {
+        Self::Pivots(ByPivots(run, pivot_root))
     }
 }
 
@@ -187,29 +188,32 @@ impl<'g> ByLine<'g> {
     }
 }
 
-/// The run and the top of a leaf that has units and lives for `'g`.
+/// The run and the pivot root of a leaf that has pivot blocks and lives for `'g`.
 #[derive(Clone, Copy)]
-pub(crate) struct ByTop<'g>(Run, &'g Top);
+pub(crate) struct ByPivots<'g>(Run, &'g PivotRoot);
 
-impl<'g> ByTop<'g> {
+impl<'g> ByPivots<'g> {
     /// As [`ByLine::prefetch_once`].
     #[inline(always)]
     pub(crate) fn prefetch_once(&self, at: usize, count: usize) {
         self.0.prefetch_once(at, count);
     }
 
-    /// Goes as far towards a bucket as the leaf's top alone tells.
+    /// Goes as far towards a bucket as the leaf's pivot root alone tells.
     #[inline(always)]
     pub(crate) fn half_way(self, word: u64) -> HalfWay<'g> {
-        // SAFETY: the top names no unit that the leaf has not (invariant 5).
-        HalfWay { unit: unsafe { self.0.unit(find_unit(self.1, word)) }, buckets: self.0.buckets }
+        // SAFETY: the pivot root names no pivot block that the leaf has not (invariant 5).
+        HalfWay {
+            pivot_block: unsafe { self.0.pivot_block(find_pivot_block(self.1, word)) },
+            buckets: self.0.buckets,
+        }
     }
 }
 
-/// The unit that a word belongs to, and the buckets of its leaf, which lives for `'a`.
+/// The pivot block that a word belongs to, and the buckets of its leaf, which lives for `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct HalfWay<'a> {
-    unit: &'a Unit,
+    pivot_block: &'a PivotBlock,
     buckets: NonNull<Bucket>,
 }
 
@@ -217,21 +221,21 @@ impl<'a> HalfWay<'a> {
     /// Prefetches what [`HalfWay::bucket`] reads.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
-        prefetch(self.unit);
+        prefetch(self.pivot_block);
     }
 
     /// The bucket of the word, and its place.
     #[inline(always)]
     pub(crate) fn bucket(self, word: u64) -> (&'a Bucket, usize) {
-        let place = self.unit.place(word);
-        // SAFETY: units have no more places than the leaf has buckets (invariant 5), which live as
-        // it does.
+        let place = self.pivot_block.place(word);
+        // SAFETY: pivot blocks have no more places than the leaf has buckets (invariant 5), which
+        // live as it does.
         (unsafe { &*self.buckets.as_ptr().add(place) }, place)
     }
 }
 
 /// A run of buckets. Finding a bucket reads the first cache line. In mode [`Mode::Pivots`] it also
-/// reads the next two, and then one of the units, which lie before the buckets.
+/// reads the next two, and then one of the pivot blocks, which lie before the buckets.
 #[repr(C, align(128))]
 pub(crate) struct Leaf {
     run: Run,
@@ -239,10 +243,10 @@ pub(crate) struct Leaf {
     /// Leading bytes that words leave out, if keys are wide.
     prefix_len: u32,
     last: u32,
-    /// The number of units before the buckets.
-    units: u32,
-    /// The top of the pivots.
-    top: Top,
+    /// The number of pivot blocks before the buckets.
+    pivot_blocks: u32,
+    /// The pivot root of the pivots.
+    pivot_root: PivotRoot,
     // Only writers read what follows, and readers in the modes that use `places`.
     nodes: AtomicU32,
     /// Keys removed since the leaf was built.
@@ -313,13 +317,14 @@ impl Inhabited {
     }
 }
 
-const _: () = assert!(std::mem::offset_of!(Leaf, top) == 64, "finding a bucket reads one line");
+const _: () =
+    assert!(std::mem::offset_of!(Leaf, pivot_root) == 64, "finding a bucket reads one line");
 const _: () = assert!(ALIGN.is_multiple_of(align_of::<Bucket>()));
-const _: () = assert!(ALIGN.is_multiple_of(size_of::<Unit>()));
+const _: () = assert!(ALIGN.is_multiple_of(size_of::<PivotBlock>()));
 
-/// The bytes before the buckets that hold `units` units.
-fn front_bytes(units: usize) -> usize {
-    (units * size_of::<Unit>()).next_multiple_of(ALIGN)
+/// The bytes before the buckets that hold `pivot_blocks` pivot blocks.
+fn front_bytes(pivot_blocks: usize) -> usize {
+    (pivot_blocks * size_of::<PivotBlock>()).next_multiple_of(ALIGN)
 }
 
 // SAFETY: the leaf owns its blocks of memory; all that changes is atomic.
@@ -338,7 +343,7 @@ impl Leaf {
     ) -> Box<Self> {
         let (none, no_line) = (Pivots::default(), Line::new(0, 0, 1));
         let buckets = buckets.max(1);
-        let (line, mode, Pivots { top, units, places: _ }, places) = match address {
+        let (line, mode, Pivots { pivot_root, pivot_blocks, places: _ }, places) = match address {
             Address::Line(line) => (line.within(buckets), Mode::Line, none, None),
             Address::Pivots(pivots) => {
                 assert!((1..=buckets).contains(&pivots.places), "every place is a bucket");
@@ -350,23 +355,23 @@ impl Leaf {
                 (no_line, Mode::Open, none, Some(Places::Open(starts)))
             }
         };
-        let front = front_bytes(units.len());
+        let front = front_bytes(pivot_blocks.len());
         let block = arena.allocate_zeroed(front + buckets * size_of::<Bucket>());
         // SAFETY: the block is longer than `front`.
         let run = Run { line, buckets: unsafe { block.add(front) }.cast() };
         // SAFETY: the block is ours, that long, and zeroed.
         unsafe { Bucket::make_of_zeroes(run.buckets.as_ptr(), buckets) };
-        for (at, unit) in units.iter().enumerate() {
-            // SAFETY: the block has room for all the units before the buckets.
-            unsafe { run.unit_address(at).write(*unit) };
+        for (at, pivot_block) in pivot_blocks.iter().enumerate() {
+            // SAFETY: the block has room for all the pivot blocks before the buckets.
+            unsafe { run.pivot_block_address(at).write(*pivot_block) };
         }
         Box::new(Self {
             run,
             mode,
             prefix_len: prefix.len() as u32,
-            units: units.len() as u32,
+            pivot_blocks: pivot_blocks.len() as u32,
             last: buckets as u32 - 1,
-            top,
+            pivot_root,
             nodes: AtomicU32::new(0),
             removed: AtomicU32::new(0),
             built_of: built_of as u32,
@@ -386,12 +391,12 @@ impl Leaf {
         self.mode == Mode::Line
     }
 
-    /// The buckets of a leaf with a line or units, whose words are those of its keys, and the top
-    /// if it has units.
-    pub(crate) fn run(&self) -> Option<(Run, Option<&Top>)> {
-        let top = (self.mode == Mode::Pivots).then_some(&self.top);
-        let is_known = self.prefix_len == 0 && (self.has_line() || top.is_some());
-        is_known.then_some((self.run, top))
+    /// The buckets of a leaf with a line or pivot blocks, whose words are those of its keys, and
+    /// the pivot root if it has pivot blocks.
+    pub(crate) fn run(&self) -> Option<(Run, Option<&PivotRoot>)> {
+        let pivot_root = (self.mode == Mode::Pivots).then_some(&self.pivot_root);
+        let is_known = self.prefix_len == 0 && (self.has_line() || pivot_root.is_some());
+        is_known.then_some((self.run, pivot_root))
     }
 
     /// Gives the leaf's memory back, but not the records that its slots point to.
@@ -426,10 +431,17 @@ impl Leaf {
                 (Address::Line(self.run.line.scaled(buckets)), buckets)
             }
             None => {
-                // SAFETY: the leaf has `self.units` units.
-                let unit = |at| *unsafe { self.run.unit(at) };
-                let units = (0..self.units as usize).map(unit).collect();
-                (Address::Pivots(Pivots { top: self.top, units, places: self.len() }), self.len())
+                // SAFETY: the leaf has `self.pivot blocks` pivot blocks.
+                let pivot_block = |at| *unsafe { self.run.pivot_block(at) };
+                let pivot_blocks = (0..self.pivot_blocks as usize).map(pivot_block).collect();
+                (
+                    Address::Pivots(Pivots {
+                        pivot_root: self.pivot_root,
+                        pivot_blocks,
+                        places: self.len(),
+                    }),
+                    self.len(),
+                )
             }
         };
         let mut leaf = Self::new(arena, address, buckets, &self.prefix, self.built_of as usize);
@@ -518,9 +530,9 @@ impl Leaf {
         self.nodes.load(Ordering::Relaxed) as usize
     }
 
-    /// The block of its buckets and units, and how long it is.
+    /// The block of its buckets and pivot blocks, and how long it is.
     pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
-        let front = front_bytes(self.units as usize);
+        let front = front_bytes(self.pivot_blocks as usize);
         // SAFETY: `new` allocated `front` bytes before the buckets.
         let start = unsafe { self.run.buckets.cast::<u8>().sub(front) };
         (start, front + self.room() * size_of::<Bucket>())
@@ -565,8 +577,8 @@ impl Leaf {
         let place = if self.mode == Mode::Line {
             self.run.line.at(word)
         } else if self.mode == Mode::Pivots {
-            // SAFETY: the top names no unit that the leaf has not (invariant 5).
-            unsafe { self.run.unit(find_unit(&self.top, word)) }.place(word)
+            // SAFETY: the pivot root names no pivot block that the leaf has not (invariant 5).
+            unsafe { self.run.pivot_block(find_pivot_block(&self.pivot_root, word)) }.place(word)
         } else {
             match self.places.as_deref() {
                 Some(Places::Open(starts)) => starts.place(word),
