@@ -43,7 +43,7 @@ const SURE_LEAF_TARGET: usize = PIVOTS_SURE * PIVOT_FILL;
 /// Leaves of at least this many keys are jittered: each is replaced at a fullness of its own.
 /// Chosen, not measured: 256 keys are 28 buckets, among which the jitter is at most seven nodes,
 /// and smaller leaves are copied in some five microseconds.
-const LOT_MIN: usize = in_models(256, usize::MAX);
+const JITTER_MIN: usize = in_models(256, usize::MAX);
 /// Leaves of fewer keys are not cut, wherever they grow. Chosen, not measured: 1024 keys are some
 /// 28 KiB, beside which the 384 bytes of a leaf's head do not count, and are copied in 20
 /// microseconds.
@@ -309,7 +309,7 @@ fn is_even(ends: &[u32]) -> bool {
 }
 
 /// A jitter for a leaf of such words, by a hash: the same words always give the same.
-fn lot(words: u64) -> u8 {
+fn jitter(words: u64) -> u8 {
     let mixed = (words ^ words >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (u64::BITS - u8::BITS)) as u8
 }
@@ -559,8 +559,8 @@ impl<'a, S: Schema> Builder<'a, S> {
 
     fn leaf(&self, arena: &Arena, address: Address, buckets: usize) -> Box<Leaf> {
         let mut leaf = Leaf::new(arena, address, buckets, self.prefix, self.entries.len());
-        if let Some(last) = self.entries.len().checked_sub(1).filter(|last| *last >= LOT_MIN) {
-            leaf.lot = lot(self.word(0) ^ self.word(last));
+        if let Some(last) = self.entries.len().checked_sub(1).filter(|last| *last >= JITTER_MIN) {
+            leaf.jitter = jitter(self.word(0) ^ self.word(last));
         }
         leaf
     }

@@ -92,7 +92,7 @@ pub(crate) fn after_add(leaf: &Leaf, (word, at): (u64, usize), chain: usize) -> 
 
 /// The most overflow nodes that a leaf may have.
 pub(crate) fn most_nodes(leaf: &Leaf) -> usize {
-    let of_64 = NODES_OF_64 + leaf.lot as usize * NODES_SPREAD / (1 << u8::BITS);
+    let of_64 = NODES_OF_64 + leaf.jitter as usize * NODES_SPREAD / (1 << u8::BITS);
     (leaf.len() * of_64 / 64 + NODES_FREE).min(NODES_MAX)
 }
 

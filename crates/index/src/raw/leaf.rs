@@ -42,7 +42,7 @@ pub(crate) const NODES_MAX: usize = in_models(512, 8);
 const FULLNESS: [usize; 2] = [3, 10];
 
 /// The jitter halfway between the least and the most.
-const LOT_EVEN: u8 = 1 << 7;
+const JITTER_EVEN: u8 = 1 << 7;
 
 /// The way in which a leaf's buckets are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,7 +255,7 @@ pub(crate) struct Leaf {
     pub(crate) built_of: u32,
     /// The leaf's jitter, derived from its first and last words: how much fuller than others it
     /// gets before it is replaced.
-    pub(crate) lot: u8,
+    pub(crate) jitter: u8,
     /// The leaf's use, as the last look saw it.
     pub(crate) noted: Noted,
     /// True if a thread is about to replace it.
@@ -375,7 +375,7 @@ impl Leaf {
             nodes: AtomicU32::new(0),
             removed: AtomicU32::new(0),
             built_of: built_of as u32,
-            lot: LOT_EVEN,
+            jitter: JITTER_EVEN,
             noted: Noted::default(),
             is_retraining: AtomicBool::new(false),
             pool: Pool::new(),

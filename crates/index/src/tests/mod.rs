@@ -1,6 +1,6 @@
 //! Tests of the index from within the crate; the long ones are in the suite.
 
-mod lots;
+mod jitter;
 mod open;
 
 use std::{
