@@ -6,7 +6,7 @@ use std::fmt;
 use rhumb_sync::{epoch, primitive::Ordering};
 
 use crate::{
-    core::{Core, retrain::bound_of},
+    core::{IndexCore, retrain::bound_of},
     entry::Entry,
     key::{Key, image::QueryOf},
     kinds::AnyLeaf,
@@ -49,7 +49,7 @@ impl<K: Key, V: Value> Index<K, V> {
         sorted: impl IntoIterator<Item = (K, V)>,
     ) -> Result<usize, BulkLoadError> {
         let mut sorted = sorted.into_iter();
-        let mut loader = Loader::new(self);
+        let mut loader = BulkLoader::new(self);
         let mut previous: Option<K> = None;
         let mut position = 0;
         let outcome = loop {
@@ -67,7 +67,7 @@ impl<K: Key, V: Value> Index<K, V> {
 }
 
 /// Builds leaves that no other thread sees. Dropping it publishes them.
-struct Loader<'a, K: Key, V: Value> {
+struct BulkLoader<'a, K: Key, V: Value> {
     index: &'a Index<K, V>,
     entries: Vec<Entry>,
     leaves: Vec<BoundLeaf<AnyLeaf>>,
@@ -77,13 +77,13 @@ struct Loader<'a, K: Key, V: Value> {
     heap_bytes: i64,
 }
 
-impl<'a, K: Key, V: Value> Loader<'a, K, V> {
+impl<'a, K: Key, V: Value> BulkLoader<'a, K, V> {
     fn new(index: &'a Index<K, V>) -> Self {
         let (entries, leaves) = (Vec::new(), Vec::new());
         Self { index, entries, leaves, is_whole: index.is_empty(), keys: 0, heap_bytes: 0 }
     }
 
-    fn core(&self) -> &'a Core<Of<K, V>> {
+    fn core(&self) -> &'a IndexCore<Of<K, V>> {
         &self.index.core
     }
 
@@ -179,7 +179,7 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
     }
 }
 
-impl<K: Key, V: Value> Drop for Loader<'_, K, V> {
+impl<K: Key, V: Value> Drop for BulkLoader<'_, K, V> {
     fn drop(&mut self) {
         self.finish();
     }

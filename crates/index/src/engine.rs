@@ -8,7 +8,7 @@ use std::ops::Bound;
 use rhumb_sync::{arena::Arena, epoch, primitive::Arc};
 
 use crate::{
-    core::Core,
+    core::IndexCore,
     op::Action,
     preset::Preset,
     raw::{keyed::KeyedSchema, schema::Probe},
@@ -20,13 +20,13 @@ pub use crate::counts::count_places;
 pub use crate::raw::keyed::Keyed;
 
 /// An ordered map from byte strings to words that lead to them, in memory of an arena.
-pub struct KeyedMap<K: Keyed>(Core<KeyedSchema<K>>);
+pub struct KeyedMap<K: Keyed>(IndexCore<KeyedSchema<K>>);
 
 impl<K: Keyed> KeyedMap<K> {
     /// An empty map whose leaves lie in `arena`.
     #[must_use]
     pub fn within(arena: Arc<Arena>) -> Self {
-        Self(Core::within(arena, Preset::Auto, None))
+        Self(IndexCore::within(arena, Preset::Auto, None))
     }
 
     /// An empty map in `arena` whose leaves are addressed as those of this map are now, so that

@@ -18,11 +18,11 @@ use crate::{
     entry::{Entry, KeyRun},
     kinds::AnyLeaf,
     op::Trigger,
-    plan::{Before, Part},
+    plan::{Before, PlannedLeaf},
     published::{
         bins::BinLeaf,
         gapped::{self, GappedLeaf},
-        slots::{HEIGHT, Shape, SlotLeaf},
+        slots::{HEIGHT, SlotLeaf, SlotShape},
     },
     raw::schema::{Schema, key},
 };
@@ -65,7 +65,7 @@ pub(super) fn cut<S: Schema>(
     entries: &[Entry],
     most: usize,
     mut build: impl FnMut(&KeyRun<'_>) -> Option<(usize, AnyLeaf)>,
-) -> Vec<Part> {
+) -> Vec<PlannedLeaf> {
     let mut parts = Vec::new();
     let pieces = entries.len().div_ceil(most).max(1);
     for piece in 0..pieces {
@@ -89,7 +89,7 @@ pub(super) fn cut<S: Schema>(
                     }
                 }
             };
-            parts.push(Part { first: rest.start, leaf: Box::new(leaf) });
+            parts.push(PlannedLeaf { first: rest.start, leaf: Box::new(leaf) });
             rest.start += len;
             if rest.is_empty() {
                 break;
@@ -113,7 +113,7 @@ pub(super) fn slot_leaves<S: Schema>(
     arena: &Arena,
     entries: &[Entry],
     before: Before<'_>,
-) -> Vec<Part> {
+) -> Vec<PlannedLeaf> {
     /// The expansion factor, doubled, and the window of the common case: 1.5 and 32 (LOFT, section
     /// 3.4).
     const USUAL: (u32, u32) = (3, in_models(32, 8) as u32);
@@ -135,7 +135,7 @@ pub(super) fn slot_leaves<S: Schema>(
             points.take_while(|(i, word)| fitter.add_point(**word, *i as u64 * HEIGHT)).count();
         let len = sound::<S>(run.words, len);
         let line = fitter.segment().map(|segment| segment.line).unwrap_or_default();
-        let shape = Shape { line, expansion_2, window };
+        let shape = SlotShape { line, expansion_2, window };
         let leaf = SlotLeaf::build(arena, shape, &run.first(len))?;
         Some((len, AnyLeaf::Slots(leaf)))
     })
@@ -143,7 +143,7 @@ pub(super) fn slot_leaves<S: Schema>(
 
 /// Leaves of two gapped arrays, merged where there were two, and cut where they are too large
 /// (TONE, section 4.2).
-pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
+pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<PlannedLeaf> {
     cut::<S>(entries, gapped::KEYS_MAX, |run| {
         let leaf = GappedLeaf::build(arena, run)?;
         Some((run.entries.len(), AnyLeaf::Gapped(leaf)))
@@ -152,7 +152,7 @@ pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<
 
 /// Leaves of bins, whose trained arrays are the runs that the learning probe finds (FineStore,
 /// section 3.1).
-pub(super) fn bin_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
+pub(super) fn bin_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<PlannedLeaf> {
     /// The learning probe. FineStore names the learning step and gives no number. Chosen, not
     /// measured: a step of 512 keys reaches [`TRAINED_MAX`] in four.
     const PROBE: lpa::Probe = lpa::Probe { threshold: EPSILON, step: 512 };

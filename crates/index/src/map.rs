@@ -13,7 +13,7 @@ use rhumb_sync::{
 
 use crate::{
     batch,
-    core::{Core, train},
+    core::{IndexCore, train},
     entry::Entry,
     key::Key,
     op::Action,
@@ -58,7 +58,7 @@ const READ_AHEAD: usize = 1024;
 /// assert_eq!(index.range(..5).collect::<Vec<_>>(), [(3, 30)]);
 /// ```
 pub struct Index<K: Key, V: Value> {
-    pub(crate) core: Arc<Core<Of<K, V>>>,
+    pub(crate) core: Arc<IndexCore<Of<K, V>>>,
     pub(crate) trainers: Vec<JoinHandle<()>>,
 }
 
@@ -66,7 +66,7 @@ impl<K: Key, V: Value> Index<K, V> {
     /// A map of a preset, with at most this number of background threads.
     pub(crate) fn with(preset: Preset, threads: usize) -> Self {
         let trainers = (threads > 0).then(Trainers::default);
-        let core = Core::new(preset, trainers);
+        let core = IndexCore::new(preset, trainers);
         let core = Arc::new(core);
         let start = |i| {
             let core = Arc::clone(&core);

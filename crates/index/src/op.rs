@@ -39,20 +39,20 @@ impl Action {
 
     /// The change that this makes to a key whose value is `old`, or that is absent.
     #[inline]
-    pub(crate) fn change(self, old: Option<u64>) -> Change {
+    pub(crate) fn change(self, old: Option<u64>) -> KeyChange {
         match (self, old) {
             (Self::Set(new), _) | (Self::SetIfAbsent(new), None) | (Self::Update(new), Some(_)) => {
-                Change::Store(new)
+                KeyChange::Store(new)
             }
-            (Self::Remove, Some(_)) => Change::Remove,
-            (Self::Exchange { current, new }, Some(old)) if old == current => Change::Store(new),
-            _ => Change::Keep,
+            (Self::Remove, Some(_)) => KeyChange::Remove,
+            (Self::Exchange { current, new }, Some(old)) if old == current => KeyChange::Store(new),
+            _ => KeyChange::Keep,
         }
     }
 }
 
 /// The change that a write makes to a key.
-pub(crate) enum Change {
+pub(crate) enum KeyChange {
     Keep,
     Store(u64),
     Remove,

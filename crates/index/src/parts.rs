@@ -5,7 +5,7 @@ use rhumb_sync::arena::Arena;
 use crate::{
     entry::Entry,
     kinds::AnyLeaf,
-    plan::{self, Before, Growth, Part},
+    plan::{self, Before, Growth, PlannedLeaf},
     preset::Preset,
     raw::{branch::Bound, schema::Schema},
 };
@@ -19,7 +19,7 @@ pub(crate) fn parts<S: Schema>(
     growth: Growth,
     upper: Option<&Bound>,
     before: Before<'_>,
-) -> Vec<Part> {
+) -> Vec<PlannedLeaf> {
     match preset {
         #[cfg(feature = "published")]
         Preset::Tone => crate::fit::gapped_leaves::<S>(arena, entries),

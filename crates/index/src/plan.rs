@@ -17,7 +17,7 @@ use crate::{
     raw::{
         branch::Bound,
         bucket::{BUCKET_SLOTS, NODE_SLOTS},
-        leaf::{Address, Leaf},
+        leaf::{BucketAddress, Leaf},
         schema::{Probe, Schema, key},
     },
 };
@@ -110,7 +110,7 @@ pub(crate) enum Growth {
 }
 
 /// A new leaf and its first entry.
-pub(crate) struct Part {
+pub(crate) struct PlannedLeaf {
     pub(crate) first: usize,
     pub(crate) leaf: Box<AnyLeaf>,
 }
@@ -139,7 +139,7 @@ pub(crate) fn parts<S: Schema>(
     growth: Growth,
     upper: Option<&Bound>,
     prefix: Option<&[u8]>,
-) -> Vec<Part> {
+) -> Vec<PlannedLeaf> {
     let mut pieces = pieces::<S>(entries, growth);
     avoid_largest_bound::<S>(entries, &mut pieces);
     let end = upper.filter(|_| !S::WIDE).map_or(u64::MAX, |bound| bound.word - 1);
@@ -148,10 +148,10 @@ pub(crate) fn parts<S: Schema>(
     for (i, (range, room)) in pieces.into_iter().enumerate() {
         let end = if i == last { end } else { u64::MAX };
         let mut build = |range: Range<usize>, room| {
-            let builder = Builder::<S>::new(&entries[range.clone()], end, prefix, room);
+            let builder = LeafBuilder::<S>::new(&entries[range.clone()], end, prefix, room);
             let leaf = builder.build(arena, room)?;
             let leaf = Box::new(AnyLeaf::Buckets(*leaf));
-            parts.push(Part { first: range.start, leaf });
+            parts.push(PlannedLeaf { first: range.start, leaf });
             Some(())
         };
         if build(range.clone(), room).is_some() {
@@ -315,7 +315,7 @@ fn jitter(words: u64) -> u8 {
 }
 
 /// Builds one leaf.
-struct Builder<'a, S> {
+struct LeafBuilder<'a, S> {
     entries: &'a [Entry],
     /// The leaf's words for wide keys.
     words: Vec<u64>,
@@ -325,7 +325,7 @@ struct Builder<'a, S> {
     schema: std::marker::PhantomData<S>,
 }
 
-impl<'a, S: Schema> Builder<'a, S> {
+impl<'a, S: Schema> LeafBuilder<'a, S> {
     fn new(entries: &'a [Entry], end: u64, known: Option<&'a [u8]>, room: Room) -> Self {
         if let Some(prefix) = known.filter(|prefix| tells_apart::<S>(entries, prefix, room)) {
             let words = entries.iter().map(|entry| entry.word).collect();
@@ -356,7 +356,7 @@ impl<'a, S: Schema> Builder<'a, S> {
     fn build(&self, arena: &Arena, room: Room) -> Option<Box<Leaf>> {
         let len = self.entries.len();
         let Some(last) = len.checked_sub(1) else {
-            return Some(self.leaf(arena, Address::Line(Line::new(0, 0, 1)), 1));
+            return Some(self.leaf(arena, BucketAddress::Line(Line::new(0, 0, 1)), 1));
         };
         let (first, last) = (self.word(0), self.word(last));
         let line = match room {
@@ -378,7 +378,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         if let Some((line, buckets)) = line
             && let Some(ends) = self.ends_by_line(&line, buckets)
         {
-            let leaf = self.leaf(arena, Address::Line(line), buckets);
+            let leaf = self.leaf(arena, BucketAddress::Line(line), buckets);
             return Some(self.fill(arena, leaf, &ends));
         }
         if matches!(room, Room::Shrunk) {
@@ -486,7 +486,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         let more = ahead.min(room) / BUCKET_SLOTS;
         let ends = self.ends_by_pivots(&firsts).filter(|_| more > 0)?;
         let lowest = firsts.iter().map(|first| self.word(*first)).collect();
-        let leaf = self.leaf(arena, Address::Open(lowest), firsts.len() + more);
+        let leaf = self.leaf(arena, BucketAddress::Open(lowest), firsts.len() + more);
         Some(self.fill(arena, leaf, &ends))
     }
 
@@ -544,20 +544,20 @@ impl<'a, S: Schema> Builder<'a, S> {
         let buckets = firsts.len();
         if let Some(mut ends) = self.ends_by_pivots(&firsts) {
             let pivots = self.pivots(&firsts, &mut ends)?;
-            let leaf = self.leaf(arena, Address::Pivots(pivots), buckets);
+            let leaf = self.leaf(arena, BucketAddress::Pivots(pivots), buckets);
             return Some(self.fill(arena, leaf, &ends));
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
         // Only byte strings have that many ties.
         let pivots = firsts.iter().map(|first| key::<S>(&self.entries[*first]).into());
-        let leaf = self.leaf(arena, Address::Whole(pivots.collect()), buckets);
+        let leaf = self.leaf(arena, BucketAddress::Whole(pivots.collect()), buckets);
         let len = self.entries.len() as u32;
         let ends: Vec<u32> =
             firsts.iter().skip(1).map(|first| *first as u32).chain([len]).collect();
         Some(self.fill(arena, leaf, &ends))
     }
 
-    fn leaf(&self, arena: &Arena, address: Address, buckets: usize) -> Box<Leaf> {
+    fn leaf(&self, arena: &Arena, address: BucketAddress, buckets: usize) -> Box<Leaf> {
         let mut leaf = Leaf::new(arena, address, buckets, self.prefix, self.entries.len());
         if let Some(last) = self.entries.len().checked_sub(1).filter(|last| *last >= JITTER_MIN) {
             leaf.jitter = jitter(self.word(0) ^ self.word(last));

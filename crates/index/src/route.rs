@@ -10,9 +10,9 @@ use crate::{
     raw::{
         branch::{Bound, Branch},
         bucket::Bucket,
-        leaf::{HalfWay, Leaf, Way},
+        leaf::{BucketWay, HalfWay, Leaf},
         schema::{Probe, Schema},
-        tree::Position,
+        tree::LeafPosition,
     },
 };
 
@@ -23,7 +23,7 @@ const _: () = assert!(align_of::<AnyLeaf>() >= align_of::<Leaf>(), "pointers hav
 
 /// The point on the way to a key's bucket that is known.
 #[derive(Clone, Copy)]
-pub(crate) enum Near<'g> {
+pub(crate) enum NearBucket<'g> {
     Bucket(&'g Bucket),
     HalfWay(HalfWay<'g>),
     Leaf(&'g AnyLeaf),
@@ -31,16 +31,16 @@ pub(crate) enum Near<'g> {
 
 /// The leaf that a key belongs to, for as long as the thread is pinned.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'g> {
+pub(crate) struct LeafPlace<'g> {
     pub(crate) root: &'g Root,
     pub(crate) group_at: usize,
     pub(crate) group: &'g Group,
     pub(crate) leaf_at: usize,
     pub(crate) leaf: &'g AnyLeaf,
-    way: Way<'g>,
+    way: BucketWay<'g>,
 }
 
-impl<'g> Place<'g> {
+impl<'g> LeafPlace<'g> {
     /// The leaf that a key belongs to.
     #[inline(always)]
     pub(crate) fn of<S: Schema>(root: &'g Root, probe: Probe<'_>, guard: &'g Guard) -> Self {
@@ -66,15 +66,15 @@ impl<'g> Place<'g> {
     #[inline(always)]
     pub(crate) fn bucket(&self, word: u64) -> Option<(&'g Bucket, usize)> {
         match self.way {
-            Way::Line(line) => {
+            BucketWay::Line(line) => {
                 self.leaf.touch();
                 Some(line.bucket(word))
             }
-            Way::Pivots(pivot_root) => {
+            BucketWay::Pivots(pivot_root) => {
                 self.leaf.touch();
                 Some(pivot_root.half_way(word).bucket(word))
             }
-            Way::Leaf => None,
+            BucketWay::Leaf => None,
         }
     }
 
@@ -89,9 +89,9 @@ impl<'g> Place<'g> {
     #[inline(always)]
     pub(crate) fn prefetch_once(&self, at: usize, count: usize) -> bool {
         match &self.way {
-            Way::Line(line) => line.prefetch_once(at, count),
-            Way::Pivots(pivot_root) => pivot_root.prefetch_once(at, count),
-            Way::Leaf => return false,
+            BucketWay::Line(line) => line.prefetch_once(at, count),
+            BucketWay::Pivots(pivot_root) => pivot_root.prefetch_once(at, count),
+            BucketWay::Leaf => return false,
         }
         true
     }
@@ -99,31 +99,31 @@ impl<'g> Place<'g> {
     /// Goes as far towards a bucket as is possible without waiting for more memory, and prefetches
     /// what comes next.
     #[inline(always)]
-    pub(crate) fn near(&self, word: u64) -> Near<'g> {
+    pub(crate) fn near(&self, word: u64) -> NearBucket<'g> {
         match self.way {
-            Way::Line(line) => {
+            BucketWay::Line(line) => {
                 self.leaf.touch();
                 let (bucket, _) = line.bucket(word);
                 Bucket::prefetch(bucket);
-                Near::Bucket(bucket)
+                NearBucket::Bucket(bucket)
             }
-            Way::Pivots(pivot_root) => {
+            BucketWay::Pivots(pivot_root) => {
                 self.leaf.touch();
                 let half_way = pivot_root.half_way(word);
                 half_way.prefetch();
-                Near::HalfWay(half_way)
+                NearBucket::HalfWay(half_way)
             }
-            Way::Leaf => {
+            BucketWay::Leaf => {
                 AnyLeaf::prefetch(self.leaf);
-                Near::Leaf(self.leaf)
+                NearBucket::Leaf(self.leaf)
             }
         }
     }
 
     /// The same without the leaf itself: what replacing the leaf needs.
-    pub(crate) fn position(&self) -> Position<'g, AnyLeaf> {
+    pub(crate) fn position(&self) -> LeafPosition<'g, AnyLeaf> {
         let Self { root, group_at, group, leaf_at, .. } = *self;
-        Position { root, group_at, group, leaf_at }
+        LeafPosition { root, group_at, group, leaf_at }
     }
 
     /// Returns true if the leaf is another one now, or is in another group.

@@ -23,11 +23,11 @@ use rhumb_sync::{
 };
 
 use crate::{
-    core::Core,
+    core::IndexCore,
     entry::Entry,
     kinds::{AnyLeaf, SCAN_AHEAD, SCAN_STEP},
     raw::schema::{self, Probe, Schema},
-    route::Place,
+    route::LeafPlace,
 };
 
 /// A scan finds its place again after this many leaves. Chosen, not measured: 32 leaves have some
@@ -142,9 +142,9 @@ impl Drop for Buffer {
 }
 
 /// One end of a scan.
-struct End<'m> {
+struct ScanEnd<'m> {
     /// The leaf that is being read; none before the first and after a pin has ended.
-    place: Option<Place<'m>>,
+    place: Option<LeafPlace<'m>>,
     /// The bucket to read next; none if there is no other.
     next: Option<usize>,
     /// The last bucket of this leaf that can hold keys of the range.
@@ -159,7 +159,7 @@ struct End<'m> {
     leaves: usize,
 }
 
-impl End<'_> {
+impl ScanEnd<'_> {
     fn new() -> Self {
         let buffer = Buffer::default();
         let left = 0..0;
@@ -214,7 +214,7 @@ impl End<'_> {
 
 /// The ends of a scan that were asked for entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum AskedEnds {
     Neither,
     Front,
     Back,
@@ -223,12 +223,12 @@ enum Asked {
 
 /// The entries of a range, from both ends.
 pub(crate) struct Scan<'m, S: Schema> {
-    core: &'m Core<S>,
-    asked: Asked,
+    core: &'m IndexCore<S>,
+    asked: AskedEnds,
     low: Edge,
     high: Edge,
-    front: End<'m>,
-    back: End<'m>,
+    front: ScanEnd<'m>,
+    back: ScanEnd<'m>,
     /// The number of entries to read from below at once: as many as will be asked for, or twice as
     /// many as the last time.
     wanted: usize,
@@ -236,14 +236,18 @@ pub(crate) struct Scan<'m, S: Schema> {
 }
 
 impl<'m, S: Schema> Scan<'m, S> {
-    pub(crate) fn new(core: &'m Core<S>, low: Limit<Probe<'_>>, high: Limit<Probe<'_>>) -> Self {
+    pub(crate) fn new(
+        core: &'m IndexCore<S>,
+        low: Limit<Probe<'_>>,
+        high: Limit<Probe<'_>>,
+    ) -> Self {
         Self {
             core,
-            asked: Asked::Neither,
+            asked: AskedEnds::Neither,
             low: Edge::new(low, 0),
             high: Edge::new(high, u64::MAX),
-            front: End::new(),
-            back: End::new(),
+            front: ScanEnd::new(),
+            back: ScanEnd::new(),
             wanted: 1,
             guard: epoch::pin(),
         }
@@ -252,13 +256,17 @@ impl<'m, S: Schema> Scan<'m, S> {
     /// The next entry from below. What its value stands for lives until the next call.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Entry> {
-        if matches!(self.asked, Asked::Neither | Asked::Back) {
+        if matches!(self.asked, AskedEnds::Neither | AskedEnds::Back) {
             self.ask_front();
         }
         loop {
             if let Some(at) = self.front.left.next() {
                 let entry = self.front.buffer.0[at];
-                return if self.asked == Asked::Front { Some(entry) } else { self.low_of(entry) };
+                return if self.asked == AskedEnds::Front {
+                    Some(entry)
+                } else {
+                    self.low_of(entry)
+                };
             }
             if self.front.is_done {
                 return None;
@@ -278,7 +286,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         // Resolves what is between the two ends, and fills the buffer.
         let Some(_) = self.next() else { return &[] };
         let start = self.front.left.start - 1;
-        if self.asked == Asked::Front {
+        if self.asked == AskedEnds::Front {
             self.front.left.start = self.front.left.end.min(start.saturating_add(limit));
         }
         &self.front.buffer.0[start..self.front.left.start]
@@ -287,13 +295,17 @@ impl<'m, S: Schema> Scan<'m, S> {
     /// The next entry from above. What its value stands for lives until the next call.
     #[inline]
     pub(crate) fn next_back(&mut self) -> Option<Entry> {
-        if matches!(self.asked, Asked::Neither | Asked::Front) {
+        if matches!(self.asked, AskedEnds::Neither | AskedEnds::Front) {
             self.ask_back();
         }
         loop {
             if let Some(at) = self.back.left.next_back() {
                 let entry = self.back.buffer.0[at];
-                return if self.asked == Asked::Back { Some(entry) } else { self.high_of(entry) };
+                return if self.asked == AskedEnds::Back {
+                    Some(entry)
+                } else {
+                    self.high_of(entry)
+                };
             }
             if self.back.is_done {
                 return None;
@@ -304,13 +316,15 @@ impl<'m, S: Schema> Scan<'m, S> {
 
     #[cold]
     fn ask_front(&mut self) {
-        self.asked = if self.asked == Asked::Neither { Asked::Front } else { Asked::Both };
+        self.asked =
+            if self.asked == AskedEnds::Neither { AskedEnds::Front } else { AskedEnds::Both };
         self.note_back();
     }
 
     #[cold]
     fn ask_back(&mut self) {
-        self.asked = if self.asked == Asked::Neither { Asked::Back } else { Asked::Both };
+        self.asked =
+            if self.asked == AskedEnds::Neither { AskedEnds::Back } else { AskedEnds::Both };
         self.note_front();
     }
 
@@ -402,7 +416,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         }
     }
 
-    fn enter_front(&mut self, place: Place<'m>, first: usize) {
+    fn enter_front(&mut self, place: LeafPlace<'m>, first: usize) {
         #[cfg(any(test, feature = "counts"))]
         crate::counts::count_places(1);
         // Before the leaf is read, if it is certain that this many are wanted.
@@ -482,7 +496,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         }
     }
 
-    fn enter_back(&mut self, place: Place<'m>, first: usize) {
+    fn enter_back(&mut self, place: LeafPlace<'m>, first: usize) {
         #[cfg(any(test, feature = "counts"))]
         crate::counts::count_places(1);
         self.back.next = Some(first);

@@ -3,11 +3,11 @@
 use rhumb_sync::{epoch, primitive::Ordering};
 
 use crate::{
-    core::Core,
+    core::IndexCore,
     kinds::AnyLeaf,
     raw::{
         bucket::BUCKET_SLOTS,
-        leaf::Mode,
+        leaf::AddressMode,
         schema::{Probe, Schema},
     },
 };
@@ -45,7 +45,7 @@ pub struct IndexStats {
 }
 
 /// Gathers the statistics of a map.
-pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
+pub(super) fn of<S: Schema>(core: &IndexCore<S>) -> IndexStats {
     let mut stats = IndexStats {
         keys: core.len(),
         retrains: core.retrains.load(Ordering::Relaxed),
@@ -61,8 +61,10 @@ pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
         match current.leaf {
             AnyLeaf::Buckets(leaf) => {
                 match leaf.mode() {
-                    Mode::Line => stats.line_leaves += 1,
-                    Mode::Pivots | Mode::Whole | Mode::Open => stats.pivot_leaves += 1,
+                    AddressMode::Line => stats.line_leaves += 1,
+                    AddressMode::Pivots | AddressMode::Whole | AddressMode::Open => {
+                        stats.pivot_leaves += 1
+                    }
                 }
                 stats.buckets += leaf.room();
                 stats.overflow_nodes += leaf.nodes();

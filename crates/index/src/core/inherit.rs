@@ -9,12 +9,12 @@
 use rhumb_sync::{arena::Arena, epoch::Guard, primitive::Arc};
 
 use crate::{
-    core::Core,
+    core::IndexCore,
     kinds::AnyLeaf,
     raw::{branch::Node, schema::Schema},
 };
 
-impl<S: Schema> Core<S> {
+impl<S: Schema> IndexCore<S> {
     /// An empty map whose leaves lie in this arena and are addressed as those of this map are now,
     /// so that keys which are distributed in the same way find their room. O(leaves). The room for
     /// their keys is reserved, and touched when they come. None if this map has leaves that are not

@@ -32,13 +32,13 @@ use crate::{
     preset::Preset,
     raw::{
         branch::Bound,
-        bucket::{Bucket, Locked, NoRoom, Spot},
+        bucket::{Bucket, KeySlot, Locked, NoRoom},
         leaf::Leaf,
         record,
         schema::{Probe, Schema, cell_of, is_same, reader, slot_value},
-        tree::{BoundLeaf, Tree},
+        tree::{BoundLeaf, LeafTree},
     },
-    route::{Place, Root},
+    route::{LeafPlace, Root},
     simd,
     trainers::Trainers,
 };
@@ -48,8 +48,8 @@ use crate::{
 const COUNTERS: usize = in_models(16, 2);
 
 /// A map from keys to words.
-pub(crate) struct Core<S: Schema> {
-    tree: Tree<AnyLeaf, S>,
+pub(crate) struct IndexCore<S: Schema> {
+    tree: LeafTree<AnyLeaf, S>,
     /// The arena that leaves lie in; maps may share one.
     pub(crate) arena: Arc<Arena>,
     /// The kind of leaves that new ones are, and how they are built.
@@ -84,7 +84,7 @@ enum Refused {
     Moved,
 }
 
-impl<S: Schema> Core<S> {
+impl<S: Schema> IndexCore<S> {
     pub(crate) fn new(preset: Preset, trainers: Option<Trainers>) -> Self {
         Self::within(Arc::new(Arena::packed(&Gauge::default())), preset, trainers)
     }
@@ -102,7 +102,7 @@ impl<S: Schema> Core<S> {
     /// A map of these groups of leaves.
     ///
     /// # Safety
-    /// As for [`Tree::new`].
+    /// As for [`LeafTree::new`].
     unsafe fn with_leaves(
         arena: Arc<Arena>,
         preset: Preset,
@@ -111,7 +111,7 @@ impl<S: Schema> Core<S> {
     ) -> Self {
         Self {
             // SAFETY: the caller's promise.
-            tree: unsafe { Tree::new(Arc::clone(&arena), groups) },
+            tree: unsafe { LeafTree::new(Arc::clone(&arena), groups) },
             preset,
             arena,
             counters: std::array::from_fn(|_| Counter::default()),
@@ -128,17 +128,17 @@ impl<S: Schema> Core<S> {
     }
 
     #[inline(always)]
-    pub(crate) fn place<'g>(&'g self, probe: Probe<'_>, guard: &'g Guard) -> Place<'g> {
-        Place::of::<S>(self.root(guard), probe, guard)
+    pub(crate) fn place<'g>(&'g self, probe: Probe<'_>, guard: &'g Guard) -> LeafPlace<'g> {
+        LeafPlace::of::<S>(self.root(guard), probe, guard)
     }
 
     /// The last leaf.
-    pub(crate) fn last_place<'g>(&'g self, guard: &'g Guard) -> Place<'g> {
+    pub(crate) fn last_place<'g>(&'g self, guard: &'g Guard) -> LeafPlace<'g> {
         let root = self.root(guard);
         let group_at = root.len() - 1;
         let group = root.child(group_at, guard);
         let leaf_at = group.len() - 1;
-        Place::at(root, (group_at, group), leaf_at, guard)
+        LeafPlace::at(root, (group_at, group), leaf_at, guard)
     }
 
     /// The word of a key's value, which lives while the thread is pinned. Never waits.
@@ -204,7 +204,7 @@ impl<S: Schema> Core<S> {
     #[inline(never)]
     fn write_other(
         &self,
-        place: &Place<'_>,
+        place: &LeafPlace<'_>,
         leaf: &AnyLeaf,
         probe: Probe<'_>,
         action: Action,
@@ -341,7 +341,7 @@ impl<S: Schema> Core<S> {
     fn add_again<'a>(
         &self,
         locked: &mut Locked<'a>,
-        spot: &Spot<'a>,
+        spot: &KeySlot<'a>,
         probe: Probe<'_>,
         new: u64,
         guard: &Guard,
@@ -418,6 +418,6 @@ impl<S: Schema> Core<S> {
 
 /// The cell that holds the word of a spot's value.
 #[inline(always)]
-fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &Spot<'a>) -> &'a AtomicU64 {
+fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &KeySlot<'a>) -> &'a AtomicU64 {
     cell_of::<S>(locked.value(spot))
 }

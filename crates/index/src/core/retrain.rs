@@ -18,20 +18,20 @@ use rhumb_sync::{
 };
 
 use crate::{
-    core::Core,
+    core::IndexCore,
     counts::count_moved,
     entry::Entry,
     kinds::AnyLeaf,
     op::Trigger,
     parts,
-    plan::{Growth, Part},
+    plan::{Growth, PlannedLeaf},
     raw::{
         branch::{Bound, Node},
         leaf::{Leaf, NODES_MAX},
         schema::{self, Probe, Schema},
         tree::BoundLeaf,
     },
-    route::Place,
+    route::LeafPlace,
 };
 
 /// A leaf is retrained at this many overflow nodes for 64 buckets, plus its jitter (see
@@ -96,10 +96,10 @@ pub(crate) fn most_nodes(leaf: &Leaf) -> usize {
     (leaf.len() * of_64 / 64 + NODES_FREE).min(NODES_MAX)
 }
 
-impl<S: Schema> Core<S> {
+impl<S: Schema> IndexCore<S> {
     /// Replaces the leaf of `place`, unless another thread does or did.
     #[cold]
-    pub(crate) fn retrain(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
+    pub(crate) fn retrain(&self, place: &LeafPlace<'_>, trigger: Trigger, guard: &Guard) {
         let leaf = place.leaf;
         match trigger {
             Trigger::Frozen => {
@@ -126,7 +126,7 @@ impl<S: Schema> Core<S> {
     }
 
     /// Replaces the leaf of `place` now; does nothing if another thread was faster.
-    pub(crate) fn replace(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
+    pub(crate) fn replace(&self, place: &LeafPlace<'_>, trigger: Trigger, guard: &Guard) {
         let mut entries = std::mem::take(&mut *self.scratch.lock());
         let mut dead = Vec::new();
         collect::<S>(place.leaf, &mut entries, &mut dead);
@@ -152,7 +152,7 @@ impl<S: Schema> Core<S> {
             Some((place.leaf, trigger)),
         );
         let lower = place.lower().cloned();
-        let children = parts.into_iter().enumerate().map(|(i, Part { first, leaf })| {
+        let children = parts.into_iter().enumerate().map(|(i, PlannedLeaf { first, leaf })| {
             let bound = match (i, &lower) {
                 (0, Some(lower)) => lower.clone(),
                 _ => bound_of::<S>(&entries[first]),
@@ -241,7 +241,7 @@ pub(crate) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
 
 /// Determines how the leaf has grown, so that its successors have room where the next keys will
 /// come.
-fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
+fn growth<S: Schema>(place: &LeafPlace<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
     let Some(leaf) = place.leaf.buckets() else { return Growth::Even };
     let at = match trigger {
         Trigger::Chain(at, _) => at,

@@ -21,7 +21,7 @@ use rhumb_sync::{
 
 use super::retrain::most_nodes;
 use crate::{
-    core::Core,
+    core::IndexCore,
     kinds::AnyLeaf,
     op::Trigger,
     raw::{
@@ -73,7 +73,7 @@ impl Tour {
     }
 }
 
-impl<S: Schema> Core<S> {
+impl<S: Schema> IndexCore<S> {
     /// Looks at some leaves.
     pub(crate) fn go_on(&self, tour: &mut Tour) {
         if self.garbage_bytes() > 0 {
@@ -136,7 +136,7 @@ impl<S: Schema> Core<S> {
 /// The reason to replace a leaf, if there is one.
 fn advice(leaf: &AnyLeaf) -> Option<Trigger> {
     #[cfg(feature = "published")]
-    let removed = |head: &crate::published::head::Head| head.removed.load(Ordering::Relaxed);
+    let removed = |head: &crate::published::head::LeafHead| head.removed.load(Ordering::Relaxed);
     match leaf {
         AnyLeaf::Buckets(leaf) => advice_on_buckets(leaf),
         #[cfg(feature = "published")]

@@ -6,22 +6,22 @@ use rhumb_sync::{epoch, models::race, primitive::Arc};
 use super::core::{Words, keys, replace};
 use crate::{
     Index,
-    core::Core,
+    core::IndexCore,
     kinds::AnyLeaf,
     op::Trigger,
     preset::Preset,
     raw::{
         branch::Bound,
         bucket::BUCKET_SLOTS,
-        leaf::{Address, Leaf},
+        leaf::{BucketAddress, Leaf},
         schema::{Of, Probe},
     },
 };
 
 /// A map of one leaf with one bucket, full of 10, 20 and so on, and two more to be opened.
 fn full() -> Words {
-    let core = Core::new(Preset::Auto, None);
-    let leaf = Leaf::new(&core.arena, Address::Open(vec![0]), 3, &[], 0);
+    let core = IndexCore::new(Preset::Auto, None);
+    let leaf = Leaf::new(&core.arena, BucketAddress::Open(vec![0]), 3, &[], 0);
     let leaf = Box::new(AnyLeaf::Buckets(*leaf));
     let least = Bound::new::<Of<u64, u64>>(Probe::LEAST);
     // SAFETY: the leaf was made in the map's arena, without keys.

@@ -8,25 +8,25 @@ use super::core::{Words, keys, replace};
 use crate::{
     Index,
     address::Pivots,
-    core::Core,
+    core::IndexCore,
     kinds::AnyLeaf,
     op::Trigger,
     preset::Preset,
     raw::{
         branch::Bound,
-        leaf::{Address, Leaf},
+        leaf::{BucketAddress, Leaf},
         schema::{Of, Probe},
     },
 };
 
 /// A map of one leaf with two buckets, the second for words from 25 on, and the keys 10 and 30.
 fn of_two() -> Words {
-    let core = Core::new(Preset::Auto, None);
+    let core = IndexCore::new(Preset::Auto, None);
     // The first leaf makes its group worn, so that the second has a new group, which copies its
     // pivot root.
     for _ in 0..2 {
         let pivots = Pivots::new(&[0, 25], |_| true).expect("two places take one unit");
-        let leaf = Leaf::new(&core.arena, Address::Pivots(pivots), 2, &[], 0);
+        let leaf = Leaf::new(&core.arena, BucketAddress::Pivots(pivots), 2, &[], 0);
         let leaf = Box::new(AnyLeaf::Buckets(*leaf));
         let least = Bound::new::<Of<u64, u64>>(Probe::LEAST);
         // SAFETY: the leaf was made in the map's arena, without keys.

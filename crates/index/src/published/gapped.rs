@@ -25,13 +25,13 @@ use rhumb_sync::{
     primitive::{AtomicPtr, AtomicU32, Ordering, in_models},
 };
 
-use super::{head::Head, segment::Segment};
+use super::{head::LeafHead, segment::Segment};
 use crate::{
     address::Line,
     entry::{Entry, KeyRun},
-    op::{Action, Blocked, Change, Trigger, Written},
+    op::{Action, Blocked, KeyChange, Trigger, Written},
     raw::{
-        bucket::{BUCKET_SLOTS, Lookup},
+        bucket::{BUCKET_SLOTS, SlotLookup},
         pool::Zeroed,
         schema::{Probe, Schema, reader, slot_value, sort},
     },
@@ -50,7 +50,7 @@ const USED_OF_5: usize = 4;
 /// largest node in TONE (section 4.2).
 pub(crate) const KEYS_MAX: usize = in_models(1024 * 3 / 5, 8);
 
-type Array = Segment<SLOTS>;
+type GapArray = Segment<SLOTS>;
 
 /// A leaf of two gapped arrays.
 pub(crate) struct GappedLeaf {
@@ -58,11 +58,11 @@ pub(crate) struct GappedLeaf {
     line: Line,
     /// The lowest word of each segment; the first counts as 0.
     lowest: Box<[u64]>,
-    primary: NonNull<Array>,
-    secondary: AtomicPtr<Array>,
+    primary: NonNull<GapArray>,
+    secondary: AtomicPtr<GapArray>,
     /// Used slots of the secondary array.
     secondary_used: AtomicU32,
-    pub(crate) head: Head,
+    pub(crate) head: LeafHead,
 }
 
 // SAFETY: the leaf owns its blocks of memory; all that changes is atomic.
@@ -71,10 +71,10 @@ unsafe impl Send for GappedLeaf {}
 unsafe impl Sync for GappedLeaf {}
 
 /// A zeroed array of `segments` segments.
-fn allocate(arena: &Arena, segments: usize) -> NonNull<Array> {
-    let block = arena.allocate(segments * size_of::<Array>()).cast::<Array>();
+fn allocate(arena: &Arena, segments: usize) -> NonNull<GapArray> {
+    let block = arena.allocate(segments * size_of::<GapArray>()).cast::<GapArray>();
     // SAFETY: the block is ours and that long.
-    unsafe { Array::make(block.as_ptr(), segments) };
+    unsafe { GapArray::make(block.as_ptr(), segments) };
     block
 }
 
@@ -105,7 +105,7 @@ impl GappedLeaf {
             primary: allocate(arena, segments),
             secondary: AtomicPtr::new(ptr::null_mut()),
             secondary_used: AtomicU32::new(0),
-            head: Head::new(run.prefix, run.entries.len()),
+            head: LeafHead::new(run.prefix, run.entries.len()),
         };
         for ((segment, start), end) in leaf.primary().iter().zip(starts()).zip(&ends) {
             let mut segment = segment.unshared();
@@ -121,7 +121,7 @@ impl GappedLeaf {
     /// # Safety
     /// The leaf was made with this arena, and no thread uses it again.
     pub(crate) unsafe fn free(self, arena: &Arena) {
-        let bytes = self.len() * size_of::<Array>();
+        let bytes = self.len() * size_of::<GapArray>();
         // SAFETY: both blocks came from the arena with this length; the caller gives them up.
         unsafe {
             arena.release(self.primary.cast(), bytes);
@@ -133,7 +133,7 @@ impl GappedLeaf {
 
     /// The block of its primary array, and how long it is.
     pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
-        (self.primary.cast(), self.len() * size_of::<Array>())
+        (self.primary.cast(), self.len() * size_of::<GapArray>())
     }
 
     /// The number of segments.
@@ -158,7 +158,7 @@ impl GappedLeaf {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.slots() / SLOTS * size_of::<Array>() + self.heap_bytes()
+        self.slots() / SLOTS * size_of::<GapArray>() + self.heap_bytes()
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -166,14 +166,14 @@ impl GappedLeaf {
     }
 
     #[inline(always)]
-    fn primary(&self) -> &[Array] {
+    fn primary(&self) -> &[GapArray] {
         // SAFETY: the block has as many segments as `lowest` has words, initialised when it was
         // allocated, and lives as the leaf does.
         unsafe { slice::from_raw_parts(self.primary.as_ptr(), self.lowest.len()) }
     }
 
     #[inline(always)]
-    fn secondary(&self) -> Option<&[Array]> {
+    fn secondary(&self) -> Option<&[GapArray]> {
         let secondary = NonNull::new(self.secondary.load(Ordering::Acquire))?;
         // SAFETY: as for the primary array.
         Some(unsafe { slice::from_raw_parts(secondary.as_ptr(), self.lowest.len()) })
@@ -213,9 +213,9 @@ impl GappedLeaf {
         let secondary = self.secondary().map(|secondary| &secondary[at]);
         for segment in secondary.into_iter().chain([primary]) {
             match segment.get_here(word, &read) {
-                Lookup::Found(value) => return Some(value),
-                Lookup::Absent => return None,
-                Lookup::Elsewhere => {}
+                SlotLookup::Found(value) => return Some(value),
+                SlotLookup::Absent => return None,
+                SlotLookup::Elsewhere => {}
             }
         }
         None
@@ -241,7 +241,9 @@ impl GappedLeaf {
         {
             return Ok(written);
         }
-        let Change::Store(new) = action.change(None) else { return Ok(Written::unchanged(None)) };
+        let KeyChange::Store(new) = action.change(None) else {
+            return Ok(Written::unchanged(None));
+        };
         let value = || slot_value::<S>(probe, new);
         let full = self.len() * SLOTS * USED_OF_5 / 5;
         let is_full = self.head.used.load(Ordering::Relaxed) as usize >= full;
@@ -264,14 +266,14 @@ impl GappedLeaf {
 
     /// The secondary array, made if it does not exist yet. The caller holds the lock of a segment.
     #[cold]
-    fn add_secondary(&self, arena: &Arena) -> &[Array] {
+    fn add_secondary(&self, arena: &Arena) -> &[GapArray] {
         let block = allocate(arena, self.len());
         let (none, ok, failed) = (ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
         let linked = match self.secondary.compare_exchange(none, block.as_ptr(), ok, failed) {
             Ok(_) => block.as_ptr(),
             Err(others) => {
                 // SAFETY: no other thread has seen the block, which has this length.
-                unsafe { arena.release(block.cast(), self.len() * size_of::<Array>()) };
+                unsafe { arena.release(block.cast(), self.len() * size_of::<GapArray>()) };
                 others
             }
         };
@@ -304,7 +306,7 @@ impl GappedLeaf {
         }
     }
 
-    fn for_each_segment(&self, visit: impl FnMut(&Array)) {
+    fn for_each_segment(&self, visit: impl FnMut(&GapArray)) {
         self.primary().iter().chain(self.secondary().into_iter().flatten()).for_each(visit);
     }
 
@@ -321,7 +323,7 @@ impl GappedLeaf {
 }
 
 #[inline(always)]
-fn prefetch_segment(segment: &Array) {
+fn prefetch_segment(segment: &GapArray) {
     let start = ptr::from_ref(segment).cast::<u8>();
     (0..4).for_each(|line| prefetch_address(start.wrapping_add(64 * line)));
 }

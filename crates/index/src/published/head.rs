@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The head of a leaf.
-pub(crate) struct Head {
+pub(crate) struct LeafHead {
     /// Leading bytes that words leave out, if keys are wide.
     prefix: Box<[u8]>,
     /// Keys that the leaf was built of.
@@ -27,7 +27,7 @@ pub(crate) struct Head {
     pub(crate) is_retraining: AtomicBool,
 }
 
-impl Head {
+impl LeafHead {
     /// The head of a leaf of `len` keys that start with `prefix`.
     pub(crate) fn new(prefix: &[u8], len: usize) -> Self {
         Self {

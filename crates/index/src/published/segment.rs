@@ -13,7 +13,7 @@ use rhumb_sync::primitive::{AtomicU64, Ordering};
 
 use crate::{
     entry::Entry,
-    op::{Action, Change, Written},
+    op::{Action, KeyChange, Written},
     raw::{
         bucket::{FROZEN, Frozen, Slots, bits, present, used},
         pool::Zeroed,
@@ -23,9 +23,9 @@ use crate::{
 
 /// The slots of a segment by their keys: the number of slots in the lowest four bits, then four
 /// bits for each.
-pub(crate) struct Order(AtomicU64);
+pub(crate) struct SlotOrder(AtomicU64);
 
-impl Order {
+impl SlotOrder {
     /// The order of no slots.
     pub(crate) fn none() -> Self {
         Self(AtomicU64::new(0))
@@ -33,14 +33,14 @@ impl Order {
 }
 
 // SAFETY: an order is an atomic word, which is 0 where there are no slots.
-unsafe impl Zeroed for Order {
+unsafe impl Zeroed for SlotOrder {
     fn zero() -> Self {
         Self::none()
     }
 }
 
 /// Sorted slots, 7 or 15 of them.
-pub(crate) type Segment<const N: usize> = Slots<N, Order>;
+pub(crate) type Segment<const N: usize> = Slots<N, SlotOrder>;
 
 fn len_of(order: u64) -> usize {
     (order & 15) as usize
@@ -90,15 +90,15 @@ impl<const N: usize> Segment<N> {
 
     /// Takes the lock bit, which other threads hold for a few instructions only.
     #[inline]
-    pub(crate) fn lock(&self) -> Result<Writer<'_, N>, Frozen> {
-        Ok(Writer { segment: self, header: self.take_lock()? })
+    pub(crate) fn lock(&self) -> Result<SegmentWriter<'_, N>, Frozen> {
+        Ok(SegmentWriter { segment: self, header: self.take_lock()? })
     }
 
     /// The segment as if it were locked: for a caller that has the lock that stands for this
     /// segment too, or for a segment that no other thread can reach yet.
     #[inline]
-    pub(crate) fn unshared(&self) -> Writer<'_, N> {
-        Writer { segment: self, header: self.header.load(Ordering::Relaxed) }
+    pub(crate) fn unshared(&self) -> SegmentWriter<'_, N> {
+        SegmentWriter { segment: self, header: self.header.load(Ordering::Relaxed) }
     }
 
     /// Makes the segment unchangeable.
@@ -110,13 +110,13 @@ impl<const N: usize> Segment<N> {
 }
 
 /// A segment that the current thread alone may write; dropping it publishes the changes.
-pub(crate) struct Writer<'a, const N: usize> {
+pub(crate) struct SegmentWriter<'a, const N: usize> {
     segment: &'a Segment<N>,
     /// The header that dropping this stores.
     header: u64,
 }
 
-impl<const N: usize> Writer<'_, N> {
+impl<const N: usize> SegmentWriter<'_, N> {
     /// Applies an action to a key if it has a slot here.
     #[inline]
     pub(crate) fn rewrite<S: Schema>(
@@ -130,16 +130,16 @@ impl<const N: usize> Writer<'_, N> {
         let is_present = present(self.header) & 1 << slot != 0;
         let old = is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
-            Change::Keep => return Some(Written::unchanged(old)),
-            Change::Store(new) if S::HAS_RECORDS && !is_present => {
+            KeyChange::Keep => return Some(Written::unchanged(old)),
+            KeyChange::Store(new) if S::HAS_RECORDS && !is_present => {
                 self.header |= 1 << slot;
                 return Some(Written::renewed(schema::renew::<S>(&self.segment.values[slot], new)));
             }
-            Change::Store(new) => {
+            KeyChange::Store(new) => {
                 cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);
                 self.header |= 1 << slot;
             }
-            Change::Remove => self.header &= !(1 << slot),
+            KeyChange::Remove => self.header &= !(1 << slot),
         }
         Some(Written::changed(old))
     }
@@ -183,7 +183,7 @@ impl<const N: usize> Writer<'_, N> {
     }
 }
 
-impl<const N: usize> Drop for Writer<'_, N> {
+impl<const N: usize> Drop for SegmentWriter<'_, N> {
     #[inline]
     fn drop(&mut self) {
         self.segment.header.store(self.header, Ordering::Release);

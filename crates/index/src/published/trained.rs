@@ -14,7 +14,7 @@ use rhumb_sync::{
 };
 
 use super::{
-    claim::{self, Claim},
+    claim::{self, SlotClaim},
     segment::is_below,
 };
 use crate::{
@@ -40,16 +40,16 @@ pub(crate) type Anything = u8;
 
 /// A trained array.
 #[derive(Clone, Copy)]
-pub(crate) struct Trained {
+pub(crate) struct TrainedArray {
     model: Model,
     len: u32,
     block: NonNull<u8>,
 }
 
-const _: () = assert!(size_of::<Trained>() <= HEAD_BYTES);
+const _: () = assert!(size_of::<TrainedArray>() <= HEAD_BYTES);
 const _: () = assert!(align_of::<AtomicU64>() <= 8 && align_of::<AtomicPtr<Anything>>() <= 8);
 
-impl Trained {
+impl TrainedArray {
     /// The trained array of a run of entries, whose words ascend along `model`.
     pub(crate) fn new(arena: &Arena, model: Model, words: &[u64], entries: &[Entry]) -> Self {
         let len = words.len();
@@ -207,7 +207,7 @@ impl Trained {
         action: Action,
         keep: impl FnOnce(u64) -> Option<Trigger>,
     ) -> Result<Written, crate::raw::bucket::Frozen> {
-        let mut claim = Claim::new(&self.headers()[at / RECORDS], at % RECORDS)?;
+        let mut claim = SlotClaim::new(&self.headers()[at / RECORDS], at % RECORDS)?;
         // Before the claim ends, so that the thread that freezes the record finds what was kept.
         Ok(claim.rewrite::<S>(&self.values()[at], action).keeping(keep))
     }

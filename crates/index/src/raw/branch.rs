@@ -24,7 +24,7 @@ use rhumb_sync::{
 };
 
 use super::{
-    leaf::{Leaf, Run, Way},
+    leaf::{BucketWay, Leaf, Run},
     schema::{Probe, Schema},
 };
 use crate::{
@@ -61,13 +61,13 @@ impl Bound {
 const WINDOW: usize = 8;
 
 /// A line that names the place of any word to within a window.
-struct Hint {
+struct LineHint {
     line: Line,
     /// The bounds, padded to a window.
     words: Box<[u64]>,
 }
 
-impl Hint {
+impl LineHint {
     /// A hint for these bounds, if a line is good enough.
     fn new(bounds: &[Bound]) -> Option<Self> {
         let (second, last) = (bounds.get(1)?, bounds.last()?);
@@ -129,13 +129,13 @@ unsafe impl<T: Node> Sync for Branch<T> {}
 
 /// A child of a branch: half a line.
 #[repr(C, align(32))]
-struct Slot<T> {
+struct ChildSlot<T> {
     child: AtomicPtr<T>,
     /// Written if the pointer has [`HAS_RUN`] set.
     run: MaybeUninit<Run>,
 }
 
-impl<T: Node> Slot<T> {
+impl<T: Node> ChildSlot<T> {
     /// # Safety
     /// As for [`Branch::new`].
     unsafe fn new(child: *mut T) -> Self {
@@ -173,11 +173,11 @@ pub(crate) struct Branch<T> {
     nodes: Box<[SearchNode]>,
     levels: usize,
     /// Used instead of more than two levels of search nodes.
-    hint: Option<Hint>,
+    hint: Option<LineHint>,
     /// The prefix of all wide bounds except the first; `codes` are the words of what follows it.
     prefix: Box<[u8]>,
     codes: Box<[u64]>,
-    slots: Box<[Slot<T>]>,
+    slots: Box<[ChildSlot<T>]>,
     /// The pivot roots of the children whose pointers have [`HAS_PIVOT_ROOT`] set.
     pivot_roots: Box<[PivotRoot]>,
     /// The number of children that were replaced: their slots have no run.
@@ -187,7 +187,7 @@ pub(crate) struct Branch<T> {
 }
 
 /// A child and its lower bound. The child came from a box.
-pub(super) type Child<T> = (Bound, *mut T);
+pub(super) type BoundNode<T> = (Bound, *mut T);
 
 /// A branch is worn when more than one in this many of its children were replaced. Chosen, not
 /// measured: in a group of 64 leaves at most eight are then found through their own memory, and the
@@ -218,7 +218,7 @@ impl<T: Node> Branch<T> {
     /// pin keeps. No thread but the current one uses the branch before a tree leads to it, and from
     /// then on a child is retired only after it was unlinked from the branch, or the branch from
     /// the tree.
-    pub(super) unsafe fn new(children: Vec<Child<T>>) -> Box<Self> {
+    pub(super) unsafe fn new(children: Vec<BoundNode<T>>) -> Box<Self> {
         let (bounds, children): (Vec<Bound>, Vec<*mut T>) = children.into_iter().unzip();
         let mut levels = 2;
         while 8_usize.pow(levels as u32) < bounds.len() {
@@ -237,7 +237,7 @@ impl<T: Node> Branch<T> {
         };
         let words: Vec<u64> = bounds.iter().map(word).collect();
         Box::new(Self {
-            hint: if levels > 2 && !is_wide { Hint::new(&bounds) } else { None },
+            hint: if levels > 2 && !is_wide { LineHint::new(&bounds) } else { None },
             nodes: search_nodes(&words, levels),
             prefix: prefix.into(),
             codes: if is_wide { words.into() } else { Box::default() },
@@ -245,7 +245,7 @@ impl<T: Node> Branch<T> {
             // SAFETY: the caller's promise.
             pivot_roots: unsafe { pivot_roots(&children) },
             // SAFETY: the caller's promise.
-            slots: children.into_iter().map(|child| unsafe { Slot::new(child) }).collect(),
+            slots: children.into_iter().map(|child| unsafe { ChildSlot::new(child) }).collect(),
             replaced: AtomicU32::new(0),
             bounds: bounds.into(),
             life: Lifetime::new(),
@@ -262,7 +262,7 @@ impl<T: Node> Branch<T> {
             |bound: &Bound| size_of::<Bound>() + bound.bytes.as_ref().map_or(0, |b| b.len() + 16);
         size_of::<Self>()
             + self.nodes.len() * size_of::<SearchNode>()
-            + self.len() * size_of::<Slot<T>>()
+            + self.len() * size_of::<ChildSlot<T>>()
             + self.pivot_roots.len() * size_of::<PivotRoot>()
             + self.bounds.iter().map(bound).sum::<usize>()
             + self.prefix.len()
@@ -324,7 +324,11 @@ impl<T: Node> Branch<T> {
 
     /// A child, and the way to its buckets if the branch knows it.
     #[inline(always)]
-    pub(crate) fn child_and_way<'g>(&'g self, at: usize, _guard: &'g Guard) -> (&'g T, Way<'g>) {
+    pub(crate) fn child_and_way<'g>(
+        &'g self,
+        at: usize,
+        _guard: &'g Guard,
+    ) -> (&'g T, BucketWay<'g>) {
         self.life.touch();
         let at = at.min(self.slots.len() - 1);
         let slot = &self.slots[at];
@@ -335,12 +339,12 @@ impl<T: Node> Branch<T> {
         // has no pivot root, and lives while this branch is borrowed (invariant 3).
         let way = unsafe {
             match child.addr() & (HAS_RUN | HAS_PIVOT_ROOT) {
-                HAS_RUN => Way::by_line(run()),
-                0 => Way::Leaf,
+                HAS_RUN => BucketWay::by_line(run()),
+                0 => BucketWay::Leaf,
                 _ => self
                     .pivot_roots
                     .get(at)
-                    .map_or(Way::Leaf, |pivot_root| Way::by_pivots(run(), pivot_root)),
+                    .map_or(BucketWay::Leaf, |pivot_root| BucketWay::by_pivots(run(), pivot_root)),
             }
         };
         // SAFETY: children are never null, come from boxes, and live while this branch is borrowed
@@ -352,7 +356,7 @@ impl<T: Node> Branch<T> {
     ///
     /// # Safety
     /// As for [`Branch::new`], of `new`. The branch was reached from a tree's root.
-    pub(super) unsafe fn replace(&self, at: usize, old: &T, new: *mut T) -> Replaced {
+    pub(super) unsafe fn replace(&self, at: usize, old: &T, new: *mut T) -> ReplaceOutcome {
         let child = &self.slots[at].child;
         let is_old = |child: *mut T| ptr::eq(plain(child), old);
         let now = child.load(Ordering::Acquire);
@@ -361,14 +365,14 @@ impl<T: Node> Branch<T> {
             match child.compare_exchange(now, new, ok, failed) {
                 Ok(_) => {
                     self.replaced.fetch_add(1, Ordering::Relaxed);
-                    return Replaced::Done;
+                    return ReplaceOutcome::Done;
                 }
                 // The branch was frozen meanwhile.
-                Err(now) if is_old(now) => return Replaced::Frozen,
-                Err(_) => return Replaced::Lost,
+                Err(now) if is_old(now) => return ReplaceOutcome::Frozen,
+                Err(_) => return ReplaceOutcome::Lost,
             }
         }
-        if is_old(now) { Replaced::Frozen } else { Replaced::Lost }
+        if is_old(now) { ReplaceOutcome::Frozen } else { ReplaceOutcome::Lost }
     }
 
     /// Returns true if enough children were replaced that a new branch of the same children would
@@ -379,8 +383,8 @@ impl<T: Node> Branch<T> {
 
     /// Makes the branch unchangeable and returns its children. Any number of threads may do so at
     /// once.
-    pub(super) fn freeze(&self) -> Vec<Child<T>> {
-        let frozen = self.slots.iter().map(|Slot { child, .. }| {
+    pub(super) fn freeze(&self) -> Vec<BoundNode<T>> {
+        let frozen = self.slots.iter().map(|ChildSlot { child, .. }| {
             let mut now = child.load(Ordering::Acquire);
             while now.addr() & FROZEN == 0 {
                 let tagged = now.map_addr(|address| address | FROZEN);
@@ -402,7 +406,7 @@ impl<T: Node> Branch<T> {
 
 /// The outcome of an attempt to replace a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Replaced {
+pub(super) enum ReplaceOutcome {
     Done,
     /// The branch is being replaced.
     Frozen,

@@ -11,9 +11,9 @@
 //! 4. A bucket is opened by the thread that holds the lock of the bucket before it, for words above
 //!    all that the earlier bucket ever held: no key that has a slot changes its bucket. After it
 //!    has taken the lock, a writer checks again that the bucket is the key's.
-//! 5. In mode [`Mode::Pivots`] the pivot root has a word for each pivot block, and no word above
-//!    these is taken for a pivot block's. The pivot blocks together have no more places than there
-//!    are buckets. So a word always names a pivot block and a bucket that exist.
+//! 5. In mode [`AddressMode::Pivots`] the pivot root has a word for each pivot block, and no word
+//!    above these is taken for a pivot block's. The pivot blocks together have no more places than
+//!    there are buckets. So a word always names a pivot block and a bucket that exist.
 #![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
 
 use std::{marker::PhantomData, ptr::NonNull};
@@ -25,7 +25,7 @@ use rhumb_sync::{
 };
 
 use super::{
-    bucket::{Bucket, Locked, Node},
+    bucket::{Bucket, Locked, OverflowNode},
     noted::Noted,
     pool::{Pool, Zeroed},
     schema::{Probe, Schema},
@@ -47,7 +47,7 @@ const JITTER_EVEN: u8 = 1 << 7;
 /// The way in which a leaf's buckets are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Mode {
+pub(crate) enum AddressMode {
     /// By a line.
     Line,
     /// By their lowest words.
@@ -60,7 +60,7 @@ pub(crate) enum Mode {
 }
 
 /// The address of a new leaf.
-pub(crate) enum Address {
+pub(crate) enum BucketAddress {
     Line(Line),
     Pivots(Pivots),
     Whole(Box<[Box<[u8]>]>),
@@ -69,13 +69,13 @@ pub(crate) enum Address {
 }
 
 /// The lowest words of the buckets that are open.
-struct Starts {
+struct OpenStarts {
     /// The number of open buckets.
     open: AtomicU32,
     words: Box<[AtomicU64]>,
 }
 
-impl Starts {
+impl OpenStarts {
     /// `lowest` ascends; its first word counts as 0.
     fn new(lowest: &[u64], len: usize) -> Self {
         let word = |place: usize| match place {
@@ -104,9 +104,9 @@ impl Starts {
 }
 
 /// The address of buckets in the modes that use neither a line nor pivots.
-enum Places {
+enum BucketPlaces {
     Whole(Box<[Box<[u8]>]>),
-    Open(Starts),
+    Open(OpenStarts),
 }
 
 /// Buckets that a line addresses, or pivot blocks that lie before them. A copy of a leaf's run (and
@@ -143,14 +143,14 @@ impl Run {
 
 /// The way to the buckets of a leaf that lives for `'g`.
 #[derive(Clone, Copy)]
-pub(crate) enum Way<'g> {
+pub(crate) enum BucketWay<'g> {
     /// Through the leaf itself.
     Leaf,
     Line(ByLine<'g>),
     Pivots(ByPivots<'g>),
 }
 
-impl<'g> Way<'g> {
+impl<'g> BucketWay<'g> {
     /// # Safety
     /// The leaf that the run is of lives for `'g`, and has a line.
     #[inline(always)]
@@ -234,12 +234,12 @@ impl<'a> HalfWay<'a> {
     }
 }
 
-/// A run of buckets. Finding a bucket reads the first cache line. In mode [`Mode::Pivots`] it also
-/// reads the next two, and then one of the pivot blocks, which lie before the buckets.
+/// A run of buckets. Finding a bucket reads the first cache line. In mode [`AddressMode::Pivots`]
+/// it also reads the next two, and then one of the pivot blocks, which lie before the buckets.
 #[repr(C, align(128))]
 pub(crate) struct Leaf {
     run: Run,
-    mode: Mode,
+    mode: AddressMode,
     /// Leading bytes that words leave out, if keys are wide.
     prefix_len: u32,
     last: u32,
@@ -260,9 +260,9 @@ pub(crate) struct Leaf {
     pub(crate) noted: Noted,
     /// True if a thread is about to replace it.
     pub(crate) is_retraining: AtomicBool,
-    pool: Pool<Node>,
+    pool: Pool<OverflowNode>,
     prefix: Box<[u8]>,
-    places: Option<Box<Places>>,
+    places: Option<Box<BucketPlaces>>,
     /// The parts that may have keys, if most have none. Boxed, as few leaves have it.
     inhabited: Option<Box<Inhabited>>,
     life: Lifetime,
@@ -336,7 +336,7 @@ impl Leaf {
     /// An empty leaf of `buckets` (at least one) buckets, whose keys start with `prefix`.
     pub(crate) fn new(
         arena: &Arena,
-        address: Address,
+        address: BucketAddress,
         buckets: usize,
         prefix: &[u8],
         built_of: usize,
@@ -344,15 +344,17 @@ impl Leaf {
         let (none, no_line) = (Pivots::default(), Line::new(0, 0, 1));
         let buckets = buckets.max(1);
         let (line, mode, Pivots { pivot_root, pivot_blocks, places: _ }, places) = match address {
-            Address::Line(line) => (line.within(buckets), Mode::Line, none, None),
-            Address::Pivots(pivots) => {
+            BucketAddress::Line(line) => (line.within(buckets), AddressMode::Line, none, None),
+            BucketAddress::Pivots(pivots) => {
                 assert!((1..=buckets).contains(&pivots.places), "every place is a bucket");
-                (no_line, Mode::Pivots, pivots, None)
+                (no_line, AddressMode::Pivots, pivots, None)
             }
-            Address::Whole(pivots) => (no_line, Mode::Whole, none, Some(Places::Whole(pivots))),
-            Address::Open(lowest) => {
-                let starts = Starts::new(&lowest, buckets);
-                (no_line, Mode::Open, none, Some(Places::Open(starts)))
+            BucketAddress::Whole(pivots) => {
+                (no_line, AddressMode::Whole, none, Some(BucketPlaces::Whole(pivots)))
+            }
+            BucketAddress::Open(lowest) => {
+                let starts = OpenStarts::new(&lowest, buckets);
+                (no_line, AddressMode::Open, none, Some(BucketPlaces::Open(starts)))
             }
         };
         let front = front_bytes(pivot_blocks.len());
@@ -388,13 +390,13 @@ impl Leaf {
 
     /// Returns true if a line addresses its buckets.
     pub(crate) fn has_line(&self) -> bool {
-        self.mode == Mode::Line
+        self.mode == AddressMode::Line
     }
 
     /// The buckets of a leaf with a line or pivot blocks, whose words are those of its keys, and
     /// the pivot root if it has pivot blocks.
     pub(crate) fn run(&self) -> Option<(Run, Option<&PivotRoot>)> {
-        let pivot_root = (self.mode == Mode::Pivots).then_some(&self.pivot_root);
+        let pivot_root = (self.mode == AddressMode::Pivots).then_some(&self.pivot_root);
         let is_known = self.prefix_len == 0 && (self.has_line() || pivot_root.is_some());
         is_known.then_some((self.run, pivot_root))
     }
@@ -416,26 +418,26 @@ impl Leaf {
     /// overflow nodes.
     pub(crate) fn like(&self, arena: &Arena) -> Box<Self> {
         let (address, buckets) = match self.places.as_deref() {
-            Some(Places::Whole(pivots)) => (Address::Whole(pivots.clone()), self.len()),
-            Some(Places::Open(starts)) => {
+            Some(BucketPlaces::Whole(pivots)) => (BucketAddress::Whole(pivots.clone()), self.len()),
+            Some(BucketPlaces::Open(starts)) => {
                 let open = starts.words[..starts.len()].iter();
                 let lowest: Vec<u64> = open.map(|word| word.load(Ordering::Relaxed)).collect();
                 let pivots = Pivots::about(lowest);
                 let places = pivots.places;
-                (Address::Pivots(pivots), places)
+                (BucketAddress::Pivots(pivots), places)
             }
             None if self.has_line() => {
                 let full =
                     FULLNESS.iter().take_while(|most| self.nodes() * 64 > self.len() * **most);
                 let buckets = self.len() + self.len() * full.count() / 5;
-                (Address::Line(self.run.line.scaled(buckets)), buckets)
+                (BucketAddress::Line(self.run.line.scaled(buckets)), buckets)
             }
             None => {
                 // SAFETY: the leaf has `self.pivot blocks` pivot blocks.
                 let pivot_block = |at| *unsafe { self.run.pivot_block(at) };
                 let pivot_blocks = (0..self.pivot_blocks as usize).map(pivot_block).collect();
                 (
-                    Address::Pivots(Pivots {
+                    BucketAddress::Pivots(Pivots {
                         pivot_root: self.pivot_root,
                         pivot_blocks,
                         places: self.len(),
@@ -479,7 +481,7 @@ impl Leaf {
     /// The number of buckets that keys may belong to: those that are open.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.starts().map_or(self.last as usize + 1, Starts::len)
+        self.starts().map_or(self.last as usize + 1, OpenStarts::len)
     }
 
     /// The number of buckets, open or not.
@@ -488,9 +490,9 @@ impl Leaf {
     }
 
     #[inline]
-    fn starts(&self) -> Option<&Starts> {
+    fn starts(&self) -> Option<&OpenStarts> {
         match self.places.as_deref() {
-            Some(Places::Open(starts)) => Some(starts),
+            Some(BucketPlaces::Open(starts)) => Some(starts),
             _ => None,
         }
     }
@@ -498,7 +500,7 @@ impl Leaf {
     /// Returns true if buckets are opened as keys are appended.
     #[inline(always)]
     pub(crate) fn is_open(&self) -> bool {
-        self.mode == Mode::Open
+        self.mode == AddressMode::Open
     }
 
     /// Opens a bucket after the bucket at `at`, whose lock the caller holds, for words above all of
@@ -521,7 +523,7 @@ impl Leaf {
         true
     }
 
-    pub(crate) fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> AddressMode {
         self.mode
     }
 
@@ -546,8 +548,8 @@ impl Leaf {
     /// Bytes of the leaf outside of the arena.
     pub(crate) fn heap_bytes(&self) -> usize {
         let places = match self.places.as_deref() {
-            Some(Places::Whole(pivots)) => pivots.iter().map(|pivot| pivot.len() + 16).sum(),
-            Some(Places::Open(starts)) => size_of_val(&*starts.words),
+            Some(BucketPlaces::Whole(pivots)) => pivots.iter().map(|pivot| pivot.len() + 16).sum(),
+            Some(BucketPlaces::Open(starts)) => size_of_val(&*starts.words),
             None => 0,
         };
         let inhabited = self.inhabited.as_ref().map_or(0, |_| size_of::<Inhabited>());
@@ -574,15 +576,15 @@ impl Leaf {
     /// The place of the bucket that a key belongs to; `word` is the leaf's word for it.
     #[inline(always)]
     pub(crate) fn place<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
-        let place = if self.mode == Mode::Line {
+        let place = if self.mode == AddressMode::Line {
             self.run.line.at(word)
-        } else if self.mode == Mode::Pivots {
+        } else if self.mode == AddressMode::Pivots {
             // SAFETY: the pivot root names no pivot block that the leaf has not (invariant 5).
             unsafe { self.run.pivot_block(find_pivot_block(&self.pivot_root, word)) }.place(word)
         } else {
             match self.places.as_deref() {
-                Some(Places::Open(starts)) => starts.place(word),
-                Some(Places::Whole(pivots)) if S::WIDE => {
+                Some(BucketPlaces::Open(starts)) => starts.place(word),
+                Some(BucketPlaces::Whole(pivots)) if S::WIDE => {
                     pivots.partition_point(|pivot| **pivot <= *probe.bytes).saturating_sub(1)
                 }
                 _ => 0,
@@ -607,7 +609,7 @@ impl Leaf {
     }
 
     /// An overflow node, empty; none if the leaf has had all that it may have.
-    pub(crate) fn new_node(&self, arena: &Arena) -> Option<&Node> {
+    pub(crate) fn new_node(&self, arena: &Arena) -> Option<&OverflowNode> {
         let index = self.nodes.fetch_add(1, Ordering::Relaxed) as usize;
         if index >= NODES_MAX {
             self.nodes.fetch_sub(1, Ordering::Relaxed);

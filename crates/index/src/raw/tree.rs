@@ -22,7 +22,7 @@ use rhumb_sync::{
 };
 
 use super::{
-    branch::{Bound, Branch, Child, Node, Replaced, ptr_of},
+    branch::{Bound, BoundNode, Branch, Node, ReplaceOutcome, ptr_of},
     record,
     schema::{Schema, free_slot},
 };
@@ -50,30 +50,30 @@ pub(crate) trait LeafNode: Node {
 pub(crate) type BoundLeaf<L> = (Bound, Box<L>);
 
 /// A tree of leaves. It owns them, and, if `S` says so, what their slots hold.
-pub(crate) struct Tree<L: LeafNode, S: Schema> {
+pub(crate) struct LeafTree<L: LeafNode, S: Schema> {
     root: AtomicPtr<Branch<Branch<L>>>,
     arena: Arc<Arena>,
     garbage: Garbage<Waste<L, S>>,
 }
 
 /// The position of a leaf on the way from a root.
-pub(crate) struct Position<'g, L> {
+pub(crate) struct LeafPosition<'g, L> {
     pub(crate) root: &'g Branch<Branch<L>>,
     pub(crate) group_at: usize,
     pub(crate) group: &'g Branch<L>,
     pub(crate) leaf_at: usize,
 }
 
-impl<L> Clone for Position<'_, L> {
+impl<L> Clone for LeafPosition<'_, L> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<L> Copy for Position<'_, L> {}
+impl<L> Copy for LeafPosition<'_, L> {}
 
 /// The outcome of an attempt to publish leaves.
-pub(crate) struct Published<L> {
+pub(crate) struct Publication<L> {
     /// The leaves, if they were not published.
     pub(crate) left: Option<Vec<BoundLeaf<L>>>,
     /// The bytes outside of the arena that came, less those that went.
@@ -125,7 +125,7 @@ impl<L: LeafNode, S: Schema> Piece for Waste<L, S> {
     }
 }
 
-impl<L: LeafNode, S: Schema> Tree<L, S> {
+impl<L: LeafNode, S: Schema> LeafTree<L, S> {
     /// A tree of these groups of leaves, at least one, of at least one leaf each.
     ///
     /// # Safety
@@ -158,20 +158,20 @@ impl<L: LeafNode, S: Schema> Tree<L, S> {
     /// the new leaves have not.
     pub(crate) unsafe fn publish(
         &self,
-        at: Position<'_, L>,
+        at: LeafPosition<'_, L>,
         replaced: &[&L],
         leaves: Vec<BoundLeaf<L>>,
         dead: Vec<u64>,
         guard: &Guard,
-    ) -> Published<L> {
+    ) -> Publication<L> {
         let mut heap_bytes = 0;
         let added: i64 = leaves.iter().map(|(_, leaf)| leaf.heap_bytes() as i64).sum();
         let leaves = leaves.into_iter().map(|(bound, leaf)| (bound, Box::into_raw(leaf)));
-        let leaves: Vec<Child<L>> = leaves.collect();
+        let leaves: Vec<BoundNode<L>> = leaves.collect();
         if !self.link(at, replaced, &leaves, &mut heap_bytes, guard) {
             // SAFETY: they came from boxes just now and were not published.
-            let back = |(bound, leaf): Child<L>| (bound, unsafe { Box::from_raw(leaf) });
-            return Published { left: Some(leaves.into_iter().map(back).collect()), heap_bytes };
+            let back = |(bound, leaf): BoundNode<L>| (bound, unsafe { Box::from_raw(leaf) });
+            return Publication { left: Some(leaves.into_iter().map(back).collect()), heap_bytes };
         }
         heap_bytes += added;
         for leaf in replaced {
@@ -185,15 +185,15 @@ impl<L: LeafNode, S: Schema> Tree<L, S> {
             // SAFETY: the record was in one of the replaced leaves and is in no other.
             heap_bytes -= unsafe { self.retire_record(record, guard) } as i64;
         }
-        Published { left: None, heap_bytes }
+        Publication { left: None, heap_bytes }
     }
 
     /// Links `leaves` in the place of the neighbours `replaced`. Returns true if it did.
     fn link(
         &self,
-        at: Position<'_, L>,
+        at: LeafPosition<'_, L>,
         replaced: &[&L],
-        leaves: &[Child<L>],
+        leaves: &[BoundNode<L>],
         heap_bytes: &mut i64,
         guard: &Guard,
     ) -> bool {
@@ -202,9 +202,9 @@ impl<L: LeafNode, S: Schema> Tree<L, S> {
         {
             // SAFETY: the leaf is the caller's of `publish`.
             match unsafe { at.group.replace(at.leaf_at, old, *new) } {
-                Replaced::Done => return true,
-                Replaced::Lost => return false,
-                Replaced::Frozen => {}
+                ReplaceOutcome::Done => return true,
+                ReplaceOutcome::Lost => return false,
+                ReplaceOutcome::Frozen => {}
             }
         }
         let mut children = at.group.freeze();
@@ -223,8 +223,8 @@ impl<L: LeafNode, S: Schema> Tree<L, S> {
     /// did.
     fn link_groups(
         &self,
-        at: Position<'_, L>,
-        leaves: Vec<Child<L>>,
+        at: LeafPosition<'_, L>,
+        leaves: Vec<BoundNode<L>>,
         heap_bytes: &mut i64,
         guard: &Guard,
     ) -> bool {
@@ -238,15 +238,15 @@ impl<L: LeafNode, S: Schema> Tree<L, S> {
         });
         let made: Vec<(Bound, Box<Branch<L>>)> = made.collect();
         let added: i64 = made.iter().map(|(_, group)| group.bytes() as i64).sum();
-        let made: Vec<Child<Branch<L>>> =
+        let made: Vec<BoundNode<Branch<L>>> =
             made.into_iter().map(|(bound, group)| (bound, Box::into_raw(group))).collect();
         let is_done = match &made[..] {
             // SAFETY: the group has the children of the old one, which is frozen, but for the
             // leaves that are replaced.
             [(_, new)] => match unsafe { at.root.replace(at.group_at, at.group, *new) } {
-                Replaced::Done => true,
-                Replaced::Lost => false,
-                Replaced::Frozen => self.link_root(at, &made, heap_bytes, guard),
+                ReplaceOutcome::Done => true,
+                ReplaceOutcome::Lost => false,
+                ReplaceOutcome::Frozen => self.link_root(at, &made, heap_bytes, guard),
             },
             _ => self.link_root(at, &made, heap_bytes, guard),
         };
@@ -269,8 +269,8 @@ impl<L: LeafNode, S: Schema> Tree<L, S> {
     /// if it did.
     fn link_root(
         &self,
-        at: Position<'_, L>,
-        groups: &[Child<Branch<L>>],
+        at: LeafPosition<'_, L>,
+        groups: &[BoundNode<Branch<L>>],
         heap_bytes: &mut i64,
         guard: &Guard,
     ) -> bool {
@@ -330,7 +330,7 @@ impl<L: LeafNode, S: Schema> Tree<L, S> {
     }
 }
 
-impl<L: LeafNode, S: Schema> Drop for Tree<L, S> {
+impl<L: LeafNode, S: Schema> Drop for LeafTree<L, S> {
     fn drop(&mut self) {
         self.garbage.free_all(&self.arena);
         let root = self.root.load(Ordering::Acquire);
