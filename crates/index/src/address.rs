@@ -39,7 +39,7 @@ pub(crate) fn word_behind(prefix: &[u8], key: &[u8]) -> u64 {
 /// small, because finding a key reads one of many lines, at a random address.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Line {
+pub(crate) struct BucketLine {
     /// Words up to this one are at place 0.
     start: u64,
     /// Places for each unit of distance, scaled to 32 bits.
@@ -49,10 +49,10 @@ pub(crate) struct Line {
     scale: u32,
 }
 
-/// The most places of a line: the last place is kept in 20 bits of [`Line`].
+/// The most places of a line: the last place is kept in 20 bits of [`BucketLine`].
 const LINE_PLACES_MAX: usize = 1 << 20;
 
-impl Line {
+impl BucketLine {
     /// The line that divides the words from `start` to `end` evenly among `places` places, of which
     /// there is at least 1. Places beyond 2^20 are not used.
     pub(crate) fn new(start: u64, end: u64, places: usize) -> Self {
@@ -369,7 +369,7 @@ mod tests {
     proptest! {
         #[test]
         fn lines_are_monotone_and_stay_inside(start: u64, end: u64, places in 1_usize..5000, a: u64, b: u64) {
-            let line = Line::new(start, end, places);
+            let line = BucketLine::new(start, end, places);
             let (a, b) = (a.min(b), a.max(b));
             prop_assert!(line.at(a) <= line.at(b));
             prop_assert!(line.at(u64::MAX) < places);
@@ -378,7 +378,7 @@ mod tests {
 
         #[test]
         fn lines_are_even(start in 0_u64..1 << 62, cell in 1_u64..1 << 40, places in 1_usize..5000) {
-            let line = Line::new(start, start + cell * places as u64 - 1, places);
+            let line = BucketLine::new(start, start + cell * places as u64 - 1, places);
             for place in [0, places / 3, places - 1] {
                 let first = start + cell * place as u64;
                 prop_assert!(line.at(first).abs_diff(place) <= 1);
@@ -388,7 +388,7 @@ mod tests {
 
         #[test]
         fn lines_are_scaled_and_cut(start: u64, span: u64, places in 1_usize..5000, more in 1_usize..5000, word: u64) {
-            let line = Line::new(start, start.saturating_add(span), places);
+            let line = BucketLine::new(start, start.saturating_add(span), places);
             let other = line.scaled(more);
             prop_assert!(other.at(u64::MAX) < more);
             let fraction = line.at(word) as f64 / places as f64;

@@ -10,7 +10,7 @@ use crate::{
     key::{Key, image::QueryOf},
     raw::{
         bucket::Bucket,
-        schema::{Of, Probe, Schema, reader, with_probe},
+        schema::{KeyProbe, Of, Schema, reader, with_probe},
     },
     route::NearBucket,
     value::Value,
@@ -30,11 +30,11 @@ pub(super) fn get<K: Key, V: Value, Q: Borrow<K::Query>>(
     let (rounds, rest) = keys.as_chunks::<ROUND>();
     for round in rounds {
         let images = round.each_ref().map(|key| QueryOf::<K>::bytes(key.borrow()));
-        let probes: [Probe<'_>; ROUND] = std::array::from_fn(|i| {
+        let probes: [KeyProbe<'_>; ROUND] = std::array::from_fn(|i| {
             if K::WIDE {
-                Probe::wide(images[i].as_ref())
+                KeyProbe::wide(images[i].as_ref())
             } else {
-                Probe { word: QueryOf::<K>::word(round[i].borrow()), bytes: &[] }
+                KeyProbe { word: QueryOf::<K>::word(round[i].borrow()), bytes: &[] }
             }
         });
         get_round(core, &probes, guard, &mut found);
@@ -46,7 +46,7 @@ pub(super) fn get<K: Key, V: Value, Q: Borrow<K::Query>>(
 
 fn get_round<K: Key, V: Value>(
     core: &IndexCore<Of<K, V>>,
-    probes: &[Probe<'_>; ROUND],
+    probes: &[KeyProbe<'_>; ROUND],
     guard: &Guard,
     found: &mut impl FnMut(Option<u64>),
 ) {
@@ -67,7 +67,7 @@ fn get_round<K: Key, V: Value>(
 /// Goes on to the buckets, and prefetches them.
 fn nearer<'g, S: Schema>(
     near: [NearBucket<'g>; ROUND],
-    probes: &[Probe<'_>; ROUND],
+    probes: &[KeyProbe<'_>; ROUND],
 ) -> [NearBucket<'g>; ROUND] {
     std::array::from_fn(|i| match near[i] {
         NearBucket::HalfWay(half_way) => {

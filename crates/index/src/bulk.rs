@@ -17,7 +17,7 @@ use crate::{
     raw::{
         branch::{Bound, Node},
         record,
-        schema::{Of, Probe},
+        schema::{KeyProbe, Of},
         tree::BoundLeaf,
     },
     value::Value,
@@ -117,7 +117,7 @@ impl<'a, K: Key, V: Value> BulkLoader<'a, K, V> {
         {
             self.heap_bytes += part.leaf.heap_bytes() as i64;
             let bound = match self.leaves.is_empty() {
-                true => Bound::new::<Of<K, V>>(Probe::LEAST),
+                true => Bound::new::<Of<K, V>>(KeyProbe::LEAST),
                 false => bound_of::<Of<K, V>>(&entries[part.first]),
             };
             self.leaves.push((bound, part.leaf));
@@ -168,12 +168,12 @@ impl<'a, K: Key, V: Value> BulkLoader<'a, K, V> {
             // SAFETY: the record is this loader's; its value becomes the map's.
             unsafe {
                 let action = Action::Set(record::value(slot).load(Ordering::Relaxed));
-                let old = core.write(Probe::wide(record::key(slot)), action, guard).old;
+                let old = core.write(KeyProbe::wide(record::key(slot)), action, guard).old;
                 record::free(slot);
                 old
             }
         } else {
-            core.write(Probe { word, bytes: &[] }, Action::Set(slot), guard).old
+            core.write(KeyProbe { word, bytes: &[] }, Action::Set(slot), guard).old
         };
         self.index.retire(old, guard);
     }

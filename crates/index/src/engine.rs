@@ -11,7 +11,7 @@ use crate::{
     core::IndexCore,
     op::Action,
     preset::Preset,
-    raw::{keyed::KeyedSchema, schema::Probe},
+    raw::{keyed::KeyedSchema, schema::KeyProbe},
     scan,
 };
 
@@ -53,25 +53,25 @@ impl<K: Keyed> KeyedMap<K> {
     #[inline]
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<u64> {
-        self.0.get(Probe::wide(key), &epoch::pin())
+        self.0.get(KeyProbe::wide(key), &epoch::pin())
     }
 
     /// Sets the word of a key, or what [`Keyed::succeed`] makes of it and the one that the key has.
     #[inline]
     pub fn set(&self, key: &[u8], word: u64) {
-        self.0.write(Probe::wide(key), Action::Set(word), &epoch::pin());
+        self.0.write(KeyProbe::wide(key), Action::Set(word), &epoch::pin());
     }
 
     /// The words of the keys between two bounds.
     #[inline]
     #[must_use]
     pub fn scan(&self, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Scan<'_, K> {
-        Scan(scan::Scan::new(&self.0, low.map(Probe::wide), high.map(Probe::wide)))
+        Scan(scan::EntryScan::new(&self.0, low.map(KeyProbe::wide), high.map(KeyProbe::wide)))
     }
 }
 
 /// The words of a range of keys, from both ends.
-pub struct Scan<'m, K: Keyed>(scan::Scan<'m, KeyedSchema<K>>);
+pub struct Scan<'m, K: Keyed>(scan::EntryScan<'m, KeyedSchema<K>>);
 
 impl<K: Keyed> Scan<'_, K> {
     /// The next words from below, at most `limit` of them; none at the end.

@@ -20,7 +20,7 @@ use crate::{
         branch::Node,
         bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
         leaf::{Leaf, Run},
-        schema::{Probe, Schema, reader, sort},
+        schema::{KeyProbe, Schema, reader, sort},
         tree::LeafNode,
     },
 };
@@ -144,7 +144,7 @@ impl AnyLeaf {
 
     /// The place that a key belongs to.
     #[inline(always)]
-    pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
+    pub(crate) fn place<S: Schema>(&self, probe: KeyProbe<'_>) -> usize {
         each!(
             self,
             leaf => leaf.place::<S>(leaf.word::<S>(probe), probe),
@@ -241,7 +241,7 @@ impl AnyLeaf {
 
     /// The word of a key's value, for leaves that are not of buckets. Never waits.
     #[inline(never)]
-    pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
+    pub(crate) fn get<S: Schema>(&self, probe: KeyProbe<'_>) -> Option<u64> {
         each!(
             self,
             leaf => {
@@ -258,7 +258,7 @@ impl AnyLeaf {
     pub(crate) fn write<S: Schema>(
         &self,
         arena: &Arena,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Result<Written, Blocked> {
         each!(self, _leaf => Err(Blocked::Frozen), leaf => leaf.write::<S>(arena, probe, action))

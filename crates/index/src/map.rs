@@ -20,7 +20,7 @@ use crate::{
     preset::Preset,
     range::KeyRange,
     raw::schema::{self, Of, into_word, is_word, key_of, value_of, with_probe},
-    scan::Scan,
+    scan::EntryScan,
     stats::{self, IndexStats},
     trainers::Trainers,
     value::{Value, Word},
@@ -168,14 +168,14 @@ impl<K: Key, V: Value> Index<K, V> {
     pub fn range<R: KeyRange<K::Query>>(&self, range: R) -> Range<'_, K, V> {
         with_limit::<K, _>(range.low(), |low| {
             with_limit::<K, _>(range.high(), |high| Range {
-                scan: Scan::new(&self.core, low, high),
+                scan: EntryScan::new(&self.core, low, high),
             })
         })
     }
 
     /// All entries in ascending order; as [`Index::range`].
     pub fn iter(&self) -> Range<'_, K, V> {
-        Range { scan: Scan::new(&self.core, Bound::Unbounded, Bound::Unbounded) }
+        Range { scan: EntryScan::new(&self.core, Bound::Unbounded, Bound::Unbounded) }
     }
 
     /// The entry with the lowest key.
@@ -323,7 +323,7 @@ fn value<V: Value>(word: u64, _guard: &Guard) -> V {
 
 fn with_limit<K: Key, R>(
     limit: Bound<&K::Query>,
-    f: impl FnOnce(Bound<schema::Probe<'_>>) -> R,
+    f: impl FnOnce(Bound<schema::KeyProbe<'_>>) -> R,
 ) -> R {
     match limit {
         Bound::Included(key) => with_probe::<K, _>(key, |probe| f(Bound::Included(probe))),
@@ -356,7 +356,7 @@ impl<K: Key, V: Value> fmt::Debug for Index<K, V> {
 
 /// The entries of an [`Index`] within a range: see [`Index::range`].
 pub struct Range<'a, K: Key, V: Value> {
-    scan: Scan<'a, Of<K, V>>,
+    scan: EntryScan<'a, Of<K, V>>,
 }
 
 impl<K: Key, V: Value> Range<'_, K, V> {

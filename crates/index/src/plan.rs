@@ -10,7 +10,7 @@ use rhumb_model::code::{code_at, common_prefix_len};
 use rhumb_sync::{arena::Arena, primitive::in_models};
 
 use crate::{
-    address::{Line, PIVOTS_MAX, PIVOTS_SURE, PivotBlock, Pivots, capped},
+    address::{BucketLine, PIVOTS_MAX, PIVOTS_SURE, PivotBlock, Pivots, capped},
     entry::Entry,
     kinds::AnyLeaf,
     op::Trigger,
@@ -18,7 +18,7 @@ use crate::{
         branch::Bound,
         bucket::{BUCKET_SLOTS, NODE_SLOTS},
         leaf::{BucketAddress, Leaf},
-        schema::{Probe, Schema, key},
+        schema::{KeyProbe, Schema, key},
     },
 };
 
@@ -356,20 +356,20 @@ impl<'a, S: Schema> LeafBuilder<'a, S> {
     fn build(&self, arena: &Arena, room: Room) -> Option<Box<Leaf>> {
         let len = self.entries.len();
         let Some(last) = len.checked_sub(1) else {
-            return Some(self.leaf(arena, BucketAddress::Line(Line::new(0, 0, 1)), 1));
+            return Some(self.leaf(arena, BucketAddress::Line(BucketLine::new(0, 0, 1)), 1));
         };
         let (first, last) = (self.word(0), self.word(last));
         let line = match room {
-            Room::Even if len <= BUCKET_SLOTS - 3 => Some((Line::new(0, 0, 1), 1)),
+            Room::Even if len <= BUCKET_SLOTS - 3 => Some((BucketLine::new(0, 0, 1), 1)),
             Room::Even | Room::Shrunk => {
                 let is_shrunk = matches!(room, Room::Shrunk);
                 let fill_2 = if is_shrunk { SHRUNK_FILL_2 } else { LINE_FILL_2 };
                 let buckets = (len * 2).div_ceil(fill_2);
-                Some((Line::new(first, last, buckets), buckets))
+                Some((BucketLine::new(first, last, buckets), buckets))
             }
             Room::Dense => {
                 let buckets = len.div_ceil(DENSE_FILL);
-                Some((Line::new(first, last, buckets), buckets))
+                Some((BucketLine::new(first, last, buckets), buckets))
             }
             Room::Behind(_) if !self.ends_regularly() => None,
             Room::Above(ahead) | Room::Behind(ahead) => self.line_ahead(ahead, false),
@@ -406,7 +406,7 @@ impl<'a, S: Schema> LeafBuilder<'a, S> {
     }
 
     /// A line that leaves room for `ahead` keys above or below, as dense as those at that end.
-    fn line_ahead(&self, ahead: usize, is_below: bool) -> Option<(Line, usize)> {
+    fn line_ahead(&self, ahead: usize, is_below: bool) -> Option<(BucketLine, usize)> {
         /// Keys at the end. Chosen, not measured: some twenty buckets, so that one uneven
         /// bucket changes the width by a twentieth.
         const SAMPLE: usize = 256;
@@ -432,12 +432,12 @@ impl<'a, S: Schema> LeafBuilder<'a, S> {
         let buckets = usize::try_from((end - start) / cell).ok()? + 1;
         // The last bucket is a whole one, so that a regular run of keys fills all alike.
         let whole = start.saturating_add(cell.saturating_mul(buckets as u64) - 1);
-        Some((Line::new(start, whole, buckets), buckets))
+        Some((BucketLine::new(start, whole, buckets), buckets))
     }
 
     /// The ends of the entries of each bucket that a line addresses; none if too many of them share
     /// a bucket.
-    fn ends_by_line(&self, line: &Line, buckets: usize) -> Option<Vec<u32>> {
+    fn ends_by_line(&self, line: &BucketLine, buckets: usize) -> Option<Vec<u32>> {
         let len = self.entries.len();
         let place = |i: usize| line.at(self.word(i));
         // Most runs that no line fits show it at a few places.
@@ -585,7 +585,11 @@ impl<'a, S: Schema> LeafBuilder<'a, S> {
         leaf
     }
 
-    fn probe(&self, entry: &'a Entry) -> Probe<'a> {
-        if S::WIDE { Probe::wide(key::<S>(entry)) } else { Probe { word: entry.word, bytes: &[] } }
+    fn probe(&self, entry: &'a Entry) -> KeyProbe<'a> {
+        if S::WIDE {
+            KeyProbe::wide(key::<S>(entry))
+        } else {
+            KeyProbe { word: entry.word, bytes: &[] }
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         branch::{Bound, Branch},
         bucket::Bucket,
         leaf::{BucketWay, HalfWay, Leaf},
-        schema::{Probe, Schema},
+        schema::{KeyProbe, Schema},
         tree::LeafPosition,
     },
 };
@@ -43,7 +43,7 @@ pub(crate) struct LeafPlace<'g> {
 impl<'g> LeafPlace<'g> {
     /// The leaf that a key belongs to.
     #[inline(always)]
-    pub(crate) fn of<S: Schema>(root: &'g Root, probe: Probe<'_>, guard: &'g Guard) -> Self {
+    pub(crate) fn of<S: Schema>(root: &'g Root, probe: KeyProbe<'_>, guard: &'g Guard) -> Self {
         let group_at = root.find::<S>(probe);
         let group = root.child(group_at, guard);
         Self::at(root, (group_at, group), group.find::<S>(probe), guard)
@@ -80,7 +80,7 @@ impl<'g> LeafPlace<'g> {
 
     /// The place of the leaf that a key belongs to.
     #[inline(always)]
-    pub(crate) fn seek<S: Schema>(&self, probe: Probe<'_>) -> usize {
+    pub(crate) fn seek<S: Schema>(&self, probe: KeyProbe<'_>) -> usize {
         self.bucket(probe.word).map_or_else(|| self.leaf.place::<S>(probe), |(_, at)| at)
     }
 

@@ -26,7 +26,7 @@ use crate::{
     core::IndexCore,
     entry::Entry,
     kinds::{AnyLeaf, SCAN_AHEAD, SCAN_STEP},
-    raw::schema::{self, Probe, Schema},
+    raw::schema::{self, KeyProbe, Schema},
     route::LeafPlace,
 };
 
@@ -55,11 +55,11 @@ struct Edge {
 }
 
 impl Edge {
-    fn new(limit: Limit<Probe<'_>>, open_word: u64) -> Self {
+    fn new(limit: Limit<KeyProbe<'_>>, open_word: u64) -> Self {
         let (probe, is_excluded, is_open) = match limit {
             Limit::Included(probe) => (probe, false, false),
             Limit::Excluded(probe) => (probe, true, false),
-            Limit::Unbounded => (Probe { word: open_word, bytes: &[] }, false, true),
+            Limit::Unbounded => (KeyProbe { word: open_word, bytes: &[] }, false, true),
         };
         Self { word: probe.word, bytes: probe.bytes.to_vec(), is_excluded, is_open }
     }
@@ -67,7 +67,7 @@ impl Edge {
     fn exclude<S: Schema>(&mut self, entry: &Entry) {
         (self.is_excluded, self.is_open) = (true, false);
         if S::WIDE {
-            let probe = Probe::wide(schema::key::<S>(entry));
+            let probe = KeyProbe::wide(schema::key::<S>(entry));
             self.word = probe.word;
             self.bytes.clear();
             self.bytes.extend_from_slice(probe.bytes);
@@ -76,8 +76,8 @@ impl Edge {
         }
     }
 
-    fn probe(&self) -> Probe<'_> {
-        Probe { word: self.word, bytes: &self.bytes }
+    fn probe(&self) -> KeyProbe<'_> {
+        KeyProbe { word: self.word, bytes: &self.bytes }
     }
 
     /// Returns true if an entry is above this edge, taken as a lower one.
@@ -222,7 +222,7 @@ enum AskedEnds {
 }
 
 /// The entries of a range, from both ends.
-pub(crate) struct Scan<'m, S: Schema> {
+pub(crate) struct EntryScan<'m, S: Schema> {
     core: &'m IndexCore<S>,
     asked: AskedEnds,
     low: Edge,
@@ -235,11 +235,11 @@ pub(crate) struct Scan<'m, S: Schema> {
     guard: Guard,
 }
 
-impl<'m, S: Schema> Scan<'m, S> {
+impl<'m, S: Schema> EntryScan<'m, S> {
     pub(crate) fn new(
         core: &'m IndexCore<S>,
-        low: Limit<Probe<'_>>,
-        high: Limit<Probe<'_>>,
+        low: Limit<KeyProbe<'_>>,
+        high: Limit<KeyProbe<'_>>,
     ) -> Self {
         Self {
             core,

@@ -8,7 +8,7 @@ use crate::{
     raw::{
         bucket::BUCKET_SLOTS,
         leaf::AddressMode,
-        schema::{Probe, Schema},
+        schema::{KeyProbe, Schema},
     },
 };
 
@@ -56,7 +56,7 @@ pub(super) fn of<S: Schema>(core: &IndexCore<S>) -> IndexStats {
     let guard = epoch::pin();
     stats.groups = core.root(&guard).len();
     let mut slots = 0;
-    let mut place = Some(core.place(Probe::LEAST, &guard));
+    let mut place = Some(core.place(KeyProbe::LEAST, &guard));
     while let Some(current) = place {
         match current.leaf {
             AnyLeaf::Buckets(leaf) => {

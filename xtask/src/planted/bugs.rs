@@ -349,7 +349,7 @@ static INDEX: [Bug; 41] = [
         name: "a leaf is filled by one line and addressed by another",
         file: PLAN,
         sound: "            let leaf = self.leaf(arena, BucketAddress::Line(line), buckets);\n            return",
-        broken: "            let line = Line::new(first, last, buckets);\n            let leaf = self.leaf(arena, BucketAddress::Line(line), buckets);\n            return",
+        broken: "            let line = BucketLine::new(first, last, buckets);\n            let leaf = self.leaf(arena, BucketAddress::Line(line), buckets);\n            return",
         suite: Unit,
         test: "sorted_runs_grow_well_at_either_end",
     },

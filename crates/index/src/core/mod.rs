@@ -35,7 +35,7 @@ use crate::{
         bucket::{Bucket, KeySlot, Locked, NoRoom},
         leaf::Leaf,
         record,
-        schema::{Probe, Schema, cell_of, is_same, reader, slot_value},
+        schema::{KeyProbe, Schema, cell_of, is_same, reader, slot_value},
         tree::{BoundLeaf, LeafTree},
     },
     route::{LeafPlace, Root},
@@ -92,7 +92,7 @@ impl<S: Schema> IndexCore<S> {
     /// An empty map whose leaves lie in this arena.
     pub(crate) fn within(arena: Arc<Arena>, preset: Preset, trainers: Option<Trainers>) -> Self {
         simd::detect();
-        let least = || Bound::new::<S>(Probe::LEAST);
+        let least = || Bound::new::<S>(KeyProbe::LEAST);
         let leaves = parts::parts::<S>(preset, &arena, &[], Growth::Even, None, None);
         let leaves = leaves.into_iter().map(|part| (least(), part.leaf)).collect();
         // SAFETY: the leaves were made in this arena just now, without keys.
@@ -128,7 +128,7 @@ impl<S: Schema> IndexCore<S> {
     }
 
     #[inline(always)]
-    pub(crate) fn place<'g>(&'g self, probe: Probe<'_>, guard: &'g Guard) -> LeafPlace<'g> {
+    pub(crate) fn place<'g>(&'g self, probe: KeyProbe<'_>, guard: &'g Guard) -> LeafPlace<'g> {
         LeafPlace::of::<S>(self.root(guard), probe, guard)
     }
 
@@ -143,7 +143,7 @@ impl<S: Schema> IndexCore<S> {
 
     /// The word of a key's value, which lives while the thread is pinned. Never waits.
     #[inline(always)]
-    pub(crate) fn get(&self, probe: Probe<'_>, guard: &Guard) -> Option<u64> {
+    pub(crate) fn get(&self, probe: KeyProbe<'_>, guard: &Guard) -> Option<u64> {
         let place = self.place(probe, guard);
         if let Some((bucket, _)) = place.bucket(probe.word) {
             Bucket::prefetch(bucket);
@@ -162,7 +162,7 @@ impl<S: Schema> IndexCore<S> {
 
     /// Writes one key.
     #[inline(always)]
-    pub(crate) fn write(&self, probe: Probe<'_>, action: Action, guard: &Guard) -> Outcome {
+    pub(crate) fn write(&self, probe: KeyProbe<'_>, action: Action, guard: &Guard) -> Outcome {
         loop {
             let place = self.place(probe, guard);
             let leaf = match place.leaf {
@@ -206,7 +206,7 @@ impl<S: Schema> IndexCore<S> {
         &self,
         place: &LeafPlace<'_>,
         leaf: &AnyLeaf,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
         guard: &Guard,
     ) -> Option<Outcome> {
@@ -253,7 +253,7 @@ impl<S: Schema> IndexCore<S> {
         mut locked: Locked<'a>,
         leaf: &'a Leaf,
         (word, at): (u64, usize),
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
         guard: &Guard,
     ) -> InBucket {
@@ -306,7 +306,7 @@ impl<S: Schema> IndexCore<S> {
         locked: &mut Locked<'a>,
         leaf: &'a Leaf,
         (word, at): (u64, usize),
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         new: u64,
         guard: &Guard,
     ) -> Result<Option<Trigger>, Refused> {
@@ -342,7 +342,7 @@ impl<S: Schema> IndexCore<S> {
         &self,
         locked: &mut Locked<'a>,
         spot: &KeySlot<'a>,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         new: u64,
         guard: &Guard,
     ) -> Option<u64> {

@@ -28,7 +28,7 @@ use crate::{
     raw::{
         branch::{Bound, Node},
         leaf::{Leaf, NODES_MAX},
-        schema::{self, Probe, Schema},
+        schema::{self, KeyProbe, Schema},
         tree::BoundLeaf,
     },
     route::LeafPlace,
@@ -182,7 +182,7 @@ impl<S: Schema> IndexCore<S> {
     pub(crate) fn gather(&self, guard: &Guard) {
         // Other threads that come meanwhile start at the first leaf.
         let next = self.gathered.lock().take();
-        let start = next.as_ref().map_or(Probe::LEAST, Bound::probe);
+        let start = next.as_ref().map_or(KeyProbe::LEAST, Bound::probe);
         let mut place = Some(self.place(start, guard));
         for _ in 0..GATHER {
             let Some(current) = place else { break };
@@ -205,7 +205,7 @@ impl<S: Schema> IndexCore<S> {
         leaves: Vec<BoundLeaf<AnyLeaf>>,
         guard: &Guard,
     ) -> Result<(), Vec<BoundLeaf<AnyLeaf>>> {
-        let place = self.place(Probe::LEAST, guard);
+        let place = self.place(KeyProbe::LEAST, guard);
         if place.root.len() != 1 || place.group.len() != 1 {
             return Err(leaves);
         }
@@ -233,9 +233,9 @@ fn collect<S: Schema>(leaf: &AnyLeaf, entries: &mut Vec<Entry>, dead: &mut Vec<u
 /// The lower bound of a leaf that starts with this entry.
 pub(crate) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
     if S::WIDE {
-        Bound::new::<S>(Probe::wide(schema::key::<S>(entry)))
+        Bound::new::<S>(KeyProbe::wide(schema::key::<S>(entry)))
     } else {
-        Bound::new::<S>(Probe { word: entry.word, bytes: &[] })
+        Bound::new::<S>(KeyProbe { word: entry.word, bytes: &[] })
     }
 }
 

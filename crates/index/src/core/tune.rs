@@ -28,7 +28,7 @@ use crate::{
         branch::Bound,
         leaf::Leaf,
         noted::Since,
-        schema::{Probe, Schema},
+        schema::{KeyProbe, Schema},
     },
 };
 
@@ -115,7 +115,8 @@ impl<S: Schema> IndexCore<S> {
     /// the next leaf, and the number of leaves that it replaced.
     fn look(&self, from: Option<Bound>, leaves: usize) -> (Option<Bound>, usize) {
         let guard = epoch::pin();
-        let mut place = Some(self.place(from.as_ref().map_or(Probe::LEAST, Bound::probe), &guard));
+        let mut place =
+            Some(self.place(from.as_ref().map_or(KeyProbe::LEAST, Bound::probe), &guard));
         let mut replaced = 0;
         for _ in 0..leaves {
             let Some(current) = place else { break };

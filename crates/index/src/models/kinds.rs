@@ -8,7 +8,7 @@ use super::core::replace;
 use crate::{
     Index, Key, Preset,
     op::{Action, Trigger},
-    raw::schema::{Of, Probe},
+    raw::schema::{KeyProbe, Of},
 };
 
 type Words = Index<u64, u64>;
@@ -114,7 +114,7 @@ fn a_secondary_array_is_made_once() {
 #[test]
 fn no_run_is_linked_to_a_frozen_group() {
     type Shared = (Words, AtomicUsize, AtomicUsize);
-    const KEY: Probe<'_> = Probe { word: 9, bytes: &[] };
+    const KEY: KeyProbe<'_> = KeyProbe { word: 9, bytes: &[] };
     let write = |(index, written, _): &Shared| {
         let guard = epoch::pin();
         let leaf = index.core.place(KEY, &guard).leaf;

@@ -14,7 +14,7 @@ use crate::{
         branch::Bound,
         bucket::BUCKET_SLOTS,
         leaf::{BucketAddress, Leaf},
-        schema::{Of, Probe},
+        schema::{KeyProbe, Of},
     },
 };
 
@@ -23,7 +23,7 @@ fn full() -> Words {
     let core = IndexCore::new(Preset::Auto, None);
     let leaf = Leaf::new(&core.arena, BucketAddress::Open(vec![0]), 3, &[], 0);
     let leaf = Box::new(AnyLeaf::Buckets(*leaf));
-    let least = Bound::new::<Of<u64, u64>>(Probe::LEAST);
+    let least = Bound::new::<Of<u64, u64>>(KeyProbe::LEAST);
     // SAFETY: the leaf was made in the map's arena, without keys.
     let replaced = unsafe { core.replace_empty(vec![(least, leaf)], &epoch::pin()) };
     assert!(replaced.is_ok());

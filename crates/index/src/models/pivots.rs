@@ -15,7 +15,7 @@ use crate::{
     raw::{
         branch::Bound,
         leaf::{BucketAddress, Leaf},
-        schema::{Of, Probe},
+        schema::{KeyProbe, Of},
     },
 };
 
@@ -28,14 +28,14 @@ fn of_two() -> Words {
         let pivots = Pivots::new(&[0, 25], |_| true).expect("two places take one unit");
         let leaf = Leaf::new(&core.arena, BucketAddress::Pivots(pivots), 2, &[], 0);
         let leaf = Box::new(AnyLeaf::Buckets(*leaf));
-        let least = Bound::new::<Of<u64, u64>>(Probe::LEAST);
+        let least = Bound::new::<Of<u64, u64>>(KeyProbe::LEAST);
         // SAFETY: the leaf was made in the map's arena, without keys.
         let replaced = unsafe { core.replace_empty(vec![(least, leaf)], &epoch::pin()) };
         assert!(replaced.is_ok());
     }
     let index = Index { core: Arc::new(core), trainers: Vec::new() };
     assert_eq!((index.insert(10, 1), index.insert(30, 3)), (None, None));
-    let has_pivot_root = index.core.place(Probe::LEAST, &epoch::pin()).bucket(0).is_some();
+    let has_pivot_root = index.core.place(KeyProbe::LEAST, &epoch::pin()).bucket(0).is_some();
     assert!(has_pivot_root, "the leaf's group has its pivot root");
     index
 }

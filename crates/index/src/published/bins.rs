@@ -31,7 +31,7 @@ use rhumb_sync::{
 
 use super::{
     head::LeafHead,
-    segment::{Segment, is_below},
+    segment::{SlotSegment, is_below},
     trained::{Anything, TrainedArray},
 };
 use crate::{
@@ -40,7 +40,7 @@ use crate::{
     raw::{
         bucket::{BUCKET_SLOTS, NODE_SLOTS, SlotLookup},
         pool::{Pool, Zeroed},
-        schema::{Probe, Schema, is_same, reader, slot_value},
+        schema::{KeyProbe, Schema, is_same, reader, slot_value},
     },
 };
 
@@ -76,8 +76,8 @@ const KINDS: usize = 3;
 /// Set in a link that must not be replaced any more.
 const FROZEN: usize = 4;
 
-type FirstBin = Segment<NODE_SLOTS>;
-type ChildBin = Segment<BUCKET_SLOTS>;
+type FirstBin = SlotSegment<NODE_SLOTS>;
+type ChildBin = SlotSegment<BUCKET_SLOTS>;
 
 /// Bins by their lowest keys; written once, before it is linked.
 #[repr(C, align(256))]
@@ -142,7 +142,7 @@ impl BinRoot {
     }
 
     /// The bin that a key belongs to.
-    fn find<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
+    fn find<S: Schema>(&self, word: u64, probe: KeyProbe<'_>) -> usize {
         let is_up_to = |at: &usize| {
             let [lowest, record] =
                 [&self.lowest[*at], &self.records[*at]].map(|cell| cell.load(Ordering::Relaxed));
@@ -273,7 +273,7 @@ impl BinLeaf {
 
     /// The word of a key's value. Never waits.
     #[inline]
-    pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
+    pub(crate) fn get<S: Schema>(&self, probe: KeyProbe<'_>) -> Option<u64> {
         let word = self.head.word::<S>(probe);
         let read = reader::<S>(probe);
         let mut array = &self.trained;
@@ -303,7 +303,7 @@ impl BinLeaf {
     pub(crate) fn write<S: Schema>(
         &self,
         arena: &Arena,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Result<Written, Blocked> {
         let word = self.head.word::<S>(probe);
@@ -365,9 +365,9 @@ impl BinLeaf {
     /// Writes a key in its bin. Returns none if the bin is full or frozen; it is then frozen.
     fn write_bin<S: Schema, const N: usize>(
         &self,
-        bin: &Segment<N>,
+        bin: &SlotSegment<N>,
         word: u64,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Option<Written> {
         let mut locked = bin.lock().ok()?;
@@ -541,7 +541,7 @@ impl BinLeaf {
     }
 
     /// The place that a key belongs to: that of its record, or of the record after its gap.
-    pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
+    pub(crate) fn place<S: Schema>(&self, probe: KeyProbe<'_>) -> usize {
         let (Ok(at) | Err(at)) = self.trained.find::<S>(self.head.word::<S>(probe), probe);
         at / PLACE
     }
@@ -571,13 +571,13 @@ impl BinLeaf {
 }
 
 /// Puts entries into an empty bin that no other thread can reach.
-fn fill<const N: usize>(bin: &Segment<N>, entries: &[Entry]) {
+fn fill<const N: usize>(bin: &SlotSegment<N>, entries: &[Entry]) {
     let mut bin = bin.unshared();
     entries.iter().for_each(|entry| bin.push(entry.word, entry.value));
 }
 
 /// The present entries of a frozen bin, and the slots of its removed keys if those hold records.
-fn content<S: Schema, const N: usize>(bin: &Segment<N>) -> (Vec<Entry>, Vec<u64>) {
+fn content<S: Schema, const N: usize>(bin: &SlotSegment<N>) -> (Vec<Entry>, Vec<u64>) {
     let (mut entries, mut dead) = (Vec::with_capacity(N), Vec::new());
     bin.append_to(&mut entries);
     if S::HAS_RECORDS {

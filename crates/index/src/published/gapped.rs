@@ -25,15 +25,15 @@ use rhumb_sync::{
     primitive::{AtomicPtr, AtomicU32, Ordering, in_models},
 };
 
-use super::{head::LeafHead, segment::Segment};
+use super::{head::LeafHead, segment::SlotSegment};
 use crate::{
-    address::Line,
+    address::BucketLine,
     entry::{Entry, KeyRun},
     op::{Action, Blocked, KeyChange, Trigger, Written},
     raw::{
         bucket::{BUCKET_SLOTS, SlotLookup},
         pool::Zeroed,
-        schema::{Probe, Schema, reader, slot_value, sort},
+        schema::{KeyProbe, Schema, reader, slot_value, sort},
     },
 };
 
@@ -50,12 +50,12 @@ const USED_OF_5: usize = 4;
 /// largest node in TONE (section 4.2).
 pub(crate) const KEYS_MAX: usize = in_models(1024 * 3 / 5, 8);
 
-type GapArray = Segment<SLOTS>;
+type GapArray = SlotSegment<SLOTS>;
 
 /// A leaf of two gapped arrays.
 pub(crate) struct GappedLeaf {
     /// Maps words to segments, roughly.
-    line: Line,
+    line: BucketLine,
     /// The lowest word of each segment; the first counts as 0.
     lowest: Box<[u64]>,
     primary: NonNull<GapArray>,
@@ -100,7 +100,7 @@ impl GappedLeaf {
         let starts = || std::iter::once(0).chain(ends.iter().copied()).take(segments);
         let last = word(run.words.len().saturating_sub(1));
         let leaf = Self {
-            line: Line::new(word(0), last, segments),
+            line: BucketLine::new(word(0), last, segments),
             lowest: starts().map(|start| if start == 0 { 0 } else { word(start) }).collect(),
             primary: allocate(arena, segments),
             secondary: AtomicPtr::new(ptr::null_mut()),
@@ -203,7 +203,7 @@ impl GappedLeaf {
 
     /// The word of a key's value. Never waits.
     #[inline]
-    pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
+    pub(crate) fn get<S: Schema>(&self, probe: KeyProbe<'_>) -> Option<u64> {
         let word = self.head.word::<S>(probe);
         let at = self.segment(word);
         let primary = &self.primary()[at];
@@ -225,7 +225,7 @@ impl GappedLeaf {
     pub(crate) fn write<S: Schema>(
         &self,
         arena: &Arena,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Result<Written, Blocked> {
         let word = self.head.word::<S>(probe);
@@ -282,7 +282,7 @@ impl GappedLeaf {
     }
 
     /// The place that a key belongs to: its segment.
-    pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
+    pub(crate) fn place<S: Schema>(&self, probe: KeyProbe<'_>) -> usize {
         self.segment(self.head.word::<S>(probe))
     }
 
@@ -318,7 +318,7 @@ impl GappedLeaf {
     /// Makes the leaf unchangeable. Any number of threads may do so at once.
     pub(crate) fn freeze(&self) {
         // After that no thread makes or writes a secondary array.
-        self.primary().iter().for_each(Segment::freeze);
+        self.primary().iter().for_each(SlotSegment::freeze);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     address::word_behind,
     raw::{
         noted::Noted,
-        schema::{Probe, Schema},
+        schema::{KeyProbe, Schema},
     },
 };
 
@@ -47,7 +47,7 @@ impl LeafHead {
 
     /// The word by which the leaf knows a key.
     #[inline(always)]
-    pub(crate) fn word<S: Schema>(&self, probe: Probe<'_>) -> u64 {
+    pub(crate) fn word<S: Schema>(&self, probe: KeyProbe<'_>) -> u64 {
         if S::WIDE && !self.prefix.is_empty() {
             word_behind(&self.prefix, probe.bytes)
         } else {

@@ -17,7 +17,7 @@ use crate::{
     raw::{
         bucket::{FROZEN, Frozen, Slots, bits, present, used},
         pool::Zeroed,
-        schema::{self, Probe, Schema, cell_of, is_same},
+        schema::{self, KeyProbe, Schema, cell_of, is_same},
     },
 };
 
@@ -40,7 +40,7 @@ unsafe impl Zeroed for SlotOrder {
 }
 
 /// Sorted slots, 7 or 15 of them.
-pub(crate) type Segment<const N: usize> = Slots<N, SlotOrder>;
+pub(crate) type SlotSegment<const N: usize> = Slots<N, SlotOrder>;
 
 fn len_of(order: u64) -> usize {
     (order & 15) as usize
@@ -58,14 +58,14 @@ fn with_slot(order: u64, rank: usize, slot: usize) -> u64 {
 }
 
 /// Returns true if the key of a slot is below the one that is being looked up.
-pub(crate) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: Probe<'_>) -> bool {
+pub(crate) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: KeyProbe<'_>) -> bool {
     if !S::WIDE || word != sought {
         return word < sought;
     }
     schema::key_in_leaf::<S>(value) < probe.bytes
 }
 
-impl<const N: usize> Segment<N> {
+impl<const N: usize> SlotSegment<N> {
     /// Calls `visit` with the word and value of each present key in ascending order. Never waits.
     #[inline]
     pub(crate) fn for_each_sorted(&self, mut visit: impl FnMut(u64, u64)) {
@@ -111,7 +111,7 @@ impl<const N: usize> Segment<N> {
 
 /// A segment that the current thread alone may write; dropping it publishes the changes.
 pub(crate) struct SegmentWriter<'a, const N: usize> {
-    segment: &'a Segment<N>,
+    segment: &'a SlotSegment<N>,
     /// The header that dropping this stores.
     header: u64,
 }
@@ -122,7 +122,7 @@ impl<const N: usize> SegmentWriter<'_, N> {
     pub(crate) fn rewrite<S: Schema>(
         &mut self,
         word: u64,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Option<Written> {
         let slot = self.segment.slot(word, self.header, &is_same::<S>(probe))?;
@@ -146,7 +146,7 @@ impl<const N: usize> SegmentWriter<'_, N> {
 
     /// Returns true if a slot was never used.
     pub(crate) fn has_room(&self) -> bool {
-        Segment::<N>::vacant(self.header).is_some()
+        SlotSegment::<N>::vacant(self.header).is_some()
     }
 
     /// Puts a key that has no slot here in its place among the others. Returns true if there was
@@ -154,10 +154,10 @@ impl<const N: usize> SegmentWriter<'_, N> {
     pub(crate) fn add<S: Schema>(
         &mut self,
         word: u64,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         value: impl FnOnce() -> u64,
     ) -> bool {
-        let Some(slot) = Segment::<N>::vacant(self.header) else { return false };
+        let Some(slot) = SlotSegment::<N>::vacant(self.header) else { return false };
         let order = self.segment.extra.0.load(Ordering::Relaxed);
         let below = |rank: &usize| {
             let at = slot_at(order, *rank);

@@ -36,7 +36,7 @@ use crate::{
     raw::{
         bucket::{BUCKET_SLOTS, FROZEN, Frozen, SlotLookup, Slots, used},
         pool::{Pool, Zeroed},
-        schema::{Probe, Schema, is_same, reader, slot_value, sort},
+        schema::{KeyProbe, Schema, is_same, reader, slot_value, sort},
     },
 };
 
@@ -318,7 +318,7 @@ impl SlotLeaf {
 
     /// The word of a key's value. Never waits.
     #[inline]
-    pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
+    pub(crate) fn get<S: Schema>(&self, probe: KeyProbe<'_>) -> Option<u64> {
         let word = self.head.word::<S>(probe);
         let read = reader::<S>(probe);
         let mut level = self.first_level(word);
@@ -342,7 +342,7 @@ impl SlotLeaf {
     pub(crate) fn write<S: Schema>(
         &self,
         arena: &Arena,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Result<Written, Blocked> {
         let word = self.head.word::<S>(probe);
@@ -377,7 +377,7 @@ impl SlotLeaf {
     fn seek<'a, S: Schema>(
         level: WindowLevel<'a>,
         word: u64,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Result<SlotSeat<'a>, Frozen> {
         let is_same = is_same::<S>(probe);
@@ -466,7 +466,7 @@ impl SlotLeaf {
     }
 
     /// The place that a key belongs to: that of its start.
-    pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
+    pub(crate) fn place<S: Schema>(&self, probe: KeyProbe<'_>) -> usize {
         self.start(self.head.word::<S>(probe)) / (GROUP * PLACE_GROUPS)
     }
 

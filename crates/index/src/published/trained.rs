@@ -23,7 +23,7 @@ use crate::{
     raw::{
         bucket::present,
         pool::Zeroed,
-        schema::{Probe, Schema, is_same, reader},
+        schema::{KeyProbe, Schema, is_same, reader},
     },
 };
 
@@ -167,7 +167,7 @@ impl TrainedArray {
 
     /// The record of a key, or the number of the link of the gap that the key belongs to.
     #[inline(always)]
-    pub(crate) fn find<S: Schema>(&self, word: u64, probe: Probe<'_>) -> Result<usize, usize> {
+    pub(crate) fn find<S: Schema>(&self, word: u64, probe: KeyProbe<'_>) -> Result<usize, usize> {
         let (keys, values) = (self.keys(), self.values());
         let window = self.model.window(word);
         let end = (window.hi as usize).min(keys.len());
@@ -189,7 +189,7 @@ impl TrainedArray {
 
     /// The word of the value of a record, if it is present.
     #[inline(always)]
-    pub(crate) fn get<S: Schema>(&self, at: usize, probe: Probe<'_>) -> Option<u64> {
+    pub(crate) fn get<S: Schema>(&self, at: usize, probe: KeyProbe<'_>) -> Option<u64> {
         let header = &self.headers()[at / RECORDS];
         let is_present = || present(header.load(Ordering::Acquire)) & 1 << (at % RECORDS) != 0;
         if !is_present() {

@@ -25,10 +25,10 @@ use rhumb_sync::{
 
 use super::{
     leaf::{BucketWay, Leaf, Run},
-    schema::{Probe, Schema},
+    schema::{KeyProbe, Schema},
 };
 use crate::{
-    address::{Line, PivotRoot, capped, descend_2, search_nodes, word_behind},
+    address::{BucketLine, PivotRoot, capped, descend_2, search_nodes, word_behind},
     simd::{SearchNode, last_up_to},
 };
 
@@ -41,13 +41,13 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    pub(crate) fn new<S: Schema>(probe: Probe<'_>) -> Self {
+    pub(crate) fn new<S: Schema>(probe: KeyProbe<'_>) -> Self {
         let word = if S::WIDE { probe.word } else { capped(probe.word) };
         Self { word, bytes: S::WIDE.then(|| probe.bytes.into()) }
     }
 
-    pub(crate) fn probe(&self) -> Probe<'_> {
-        Probe { word: self.word, bytes: self.key() }
+    pub(crate) fn probe(&self) -> KeyProbe<'_> {
+        KeyProbe { word: self.word, bytes: self.key() }
     }
 
     /// The whole key, if keys are wide.
@@ -62,7 +62,7 @@ const WINDOW: usize = 8;
 
 /// A line that names the place of any word to within a window.
 struct LineHint {
-    line: Line,
+    line: BucketLine,
     /// The bounds, padded to a window.
     words: Box<[u64]>,
 }
@@ -71,7 +71,7 @@ impl LineHint {
     /// A hint for these bounds, if a line is good enough.
     fn new(bounds: &[Bound]) -> Option<Self> {
         let (second, last) = (bounds.get(1)?, bounds.last()?);
-        let line = Line::new(second.word, last.word, bounds.len());
+        let line = BucketLine::new(second.word, last.word, bounds.len());
         let mut words: Vec<u64> = bounds.iter().map(|bound| bound.word).collect();
         words[0] = 0;
         words.resize(words.len().max(WINDOW), u64::MAX);
@@ -275,7 +275,7 @@ impl<T: Node> Branch<T> {
 
     /// The child that a key belongs to.
     #[inline(always)]
-    pub(crate) fn find<S: Schema>(&self, probe: Probe<'_>) -> usize {
+    pub(crate) fn find<S: Schema>(&self, probe: KeyProbe<'_>) -> usize {
         let place = if S::WIDE {
             self.find_wide(probe.bytes)
         } else if self.levels == 2 {

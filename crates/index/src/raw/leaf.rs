@@ -28,9 +28,11 @@ use super::{
     bucket::{Bucket, Locked, OverflowNode},
     noted::Noted,
     pool::{Pool, Zeroed},
-    schema::{Probe, Schema},
+    schema::{KeyProbe, Schema},
 };
-use crate::address::{Line, PivotBlock, PivotRoot, Pivots, capped, find_pivot_block, word_behind};
+use crate::address::{
+    BucketLine, PivotBlock, PivotRoot, Pivots, capped, find_pivot_block, word_behind,
+};
 
 /// The most overflow nodes of a leaf. Chosen, not measured: 64 KiB of nodes; a leaf of 333 buckets,
 /// the most that 3000 keys take at nine each, is retrained at 139 nodes at the latest.
@@ -61,7 +63,7 @@ pub(crate) enum AddressMode {
 
 /// The address of a new leaf.
 pub(crate) enum BucketAddress {
-    Line(Line),
+    Line(BucketLine),
     Pivots(Pivots),
     Whole(Box<[Box<[u8]>]>),
     /// The lowest words of the first buckets, ascending; the others are opened later.
@@ -115,7 +117,7 @@ enum BucketPlaces {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Run {
-    line: Line,
+    line: BucketLine,
     buckets: NonNull<Bucket>,
 }
 
@@ -341,7 +343,7 @@ impl Leaf {
         prefix: &[u8],
         built_of: usize,
     ) -> Box<Self> {
-        let (none, no_line) = (Pivots::default(), Line::new(0, 0, 1));
+        let (none, no_line) = (Pivots::default(), BucketLine::new(0, 0, 1));
         let buckets = buckets.max(1);
         let (line, mode, Pivots { pivot_root, pivot_blocks, places: _ }, places) = match address {
             BucketAddress::Line(line) => (line.within(buckets), AddressMode::Line, none, None),
@@ -565,7 +567,7 @@ impl Leaf {
 
     /// The word by which this leaf knows a key.
     #[inline(always)]
-    pub(crate) fn word<S: Schema>(&self, probe: Probe<'_>) -> u64 {
+    pub(crate) fn word<S: Schema>(&self, probe: KeyProbe<'_>) -> u64 {
         if S::WIDE && self.prefix_len > 0 {
             word_behind(&self.prefix, probe.bytes)
         } else {
@@ -575,7 +577,7 @@ impl Leaf {
 
     /// The place of the bucket that a key belongs to; `word` is the leaf's word for it.
     #[inline(always)]
-    pub(crate) fn place<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
+    pub(crate) fn place<S: Schema>(&self, word: u64, probe: KeyProbe<'_>) -> usize {
         let place = if self.mode == AddressMode::Line {
             self.run.line.at(word)
         } else if self.mode == AddressMode::Pivots {

@@ -68,19 +68,19 @@ pub(crate) trait Schema: Send + Sync + 'static {
 
 /// A key that is being looked up.
 #[derive(Clone, Copy)]
-pub(crate) struct Probe<'a> {
+pub(crate) struct KeyProbe<'a> {
     /// The key's image, if it is one word.
     pub(crate) word: u64,
     /// The key's image, if it is wide.
     pub(crate) bytes: &'a [u8],
 }
 
-impl<'a> Probe<'a> {
+impl<'a> KeyProbe<'a> {
     /// The least of all keys.
-    pub(crate) const LEAST: Probe<'static> = Probe { word: 0, bytes: &[] };
+    pub(crate) const LEAST: KeyProbe<'static> = KeyProbe { word: 0, bytes: &[] };
 
     /// Returns true if this key is above another.
-    pub(crate) fn is_above<S: Schema>(self, other: Probe<'_>) -> bool {
+    pub(crate) fn is_above<S: Schema>(self, other: KeyProbe<'_>) -> bool {
         if S::WIDE { self.bytes > other.bytes } else { self.word > other.word }
     }
 
@@ -109,12 +109,12 @@ impl<K: Key, V: Value> Schema for Of<K, V> {
 
 /// Calls `f` with the probe of a key.
 #[inline(always)]
-pub(crate) fn with_probe<K: Key, R>(key: &K::Query, f: impl FnOnce(Probe<'_>) -> R) -> R {
+pub(crate) fn with_probe<K: Key, R>(key: &K::Query, f: impl FnOnce(KeyProbe<'_>) -> R) -> R {
     if K::WIDE {
         let bytes = QueryOf::<K>::bytes(key);
-        f(Probe::wide(bytes.as_ref()))
+        f(KeyProbe::wide(bytes.as_ref()))
     } else {
-        f(Probe { word: QueryOf::<K>::word(key), bytes: &[] })
+        f(KeyProbe { word: QueryOf::<K>::word(key), bytes: &[] })
     }
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn renew<S: Schema>(slot: &AtomicU64, value: u64) -> u64 {
 
 /// Returns a function that is true for the slot whose key is the one being looked up.
 #[inline(always)]
-pub(crate) fn is_same<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> bool + Copy {
+pub(crate) fn is_same<S: Schema>(probe: KeyProbe<'_>) -> impl Fn(u64) -> bool + Copy {
     move |value| {
         // SAFETY: what slots of wide keys lead to is freed only when no thread can hold the leaf;
         // the thread that compares holds it.
@@ -242,13 +242,13 @@ pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
 
 /// The content of a new slot for a key and its value.
 #[inline(always)]
-pub(crate) fn slot_value<S: Schema>(probe: Probe<'_>, value: u64) -> u64 {
+pub(crate) fn slot_value<S: Schema>(probe: KeyProbe<'_>, value: u64) -> u64 {
     if S::HAS_RECORDS { record::new(probe.bytes, value) } else { value }
 }
 
 /// Reads the value of a slot, if the slot is the key's.
 #[inline(always)]
-pub(crate) fn reader<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> Option<u64> {
+pub(crate) fn reader<S: Schema>(probe: KeyProbe<'_>) -> impl Fn(u64) -> Option<u64> {
     move |slot| {
         if !is_same::<S>(probe)(slot) {
             return None;
