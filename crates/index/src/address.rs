@@ -9,7 +9,7 @@ use std::cmp::Ordering as Order;
 
 use rhumb_model::code::code_at;
 
-use crate::simd::{Rung, last_of_two_up_to, last_up_to};
+use crate::simd::{SearchNode, last_of_two_up_to, last_up_to};
 
 /// The word of a byte string among strings that mostly start with `prefix`: the code of what
 /// follows the prefix. Strings below all that start with it get the least word, and strings above
@@ -39,7 +39,7 @@ pub(crate) fn word_behind(prefix: &[u8], key: &[u8]) -> u64 {
 /// small, because finding a key reads one of many lines, at a random address.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Line {
+pub(crate) struct BucketLine {
     /// Words up to this one are at place 0.
     start: u64,
     /// Places for each unit of distance, scaled to 32 bits.
@@ -49,10 +49,10 @@ pub(crate) struct Line {
     scale: u32,
 }
 
-/// The most places of a line.
+/// The most places of a line: the last place is kept in 20 bits of [`BucketLine`].
 const LINE_PLACES_MAX: usize = 1 << 20;
 
-impl Line {
+impl BucketLine {
     /// The line that divides the words from `start` to `end` evenly among `places` places, of which
     /// there is at least 1. Places beyond 2^20 are not used.
     pub(crate) fn new(start: u64, end: u64, places: usize) -> Self {
@@ -100,7 +100,7 @@ impl Line {
     }
 }
 
-/// The most places that [`descend_2`] tells apart.
+/// The most places that [`descend_2`] tells apart: two levels of eight words each.
 pub(crate) const PLACES_2: usize = 64;
 
 /// Padding. Searches are for lower words, so it is never counted.
@@ -112,98 +112,100 @@ pub(crate) fn capped(word: u64) -> u64 {
     word.min(PAD - 1)
 }
 
-/// The rungs of a search among the places whose lowest words are `lowest`, ascending: levels of
-/// rungs, the first rung alone, each word standing for a rung of the level below. The first of
-/// `lowest` counts as 0.
-pub(crate) fn rungs(lowest: &[u64], levels: usize) -> Box<[Rung]> {
-    let mut rungs = Vec::new();
+/// The search nodes of a search among the places whose lowest words are `lowest`, ascending: levels
+/// of search nodes, the first search node alone, each word standing for a search node of the level
+/// below. The first of `lowest` counts as 0.
+pub(crate) fn search_nodes(lowest: &[u64], levels: usize) -> Box<[SearchNode]> {
+    let mut nodes = Vec::new();
     for level in (0..levels).rev() {
         let stride = 8_usize.pow(level as u32);
         let len = if level + 1 == levels { 1 } else { lowest.len().div_ceil(stride * 8) };
         // Upper levels are whole, so that the ones below them start at fixed places.
         let len = if level == 0 { len } else { 8_usize.pow((levels - 1 - level) as u32) };
-        for rung in 0..len {
-            let word = |i: usize| match (rung * 8 + i) * stride {
+        for node in 0..len {
+            let word = |i: usize| match (node * 8 + i) * stride {
                 0 => 0,
                 place => lowest.get(place).map_or(PAD, |word| capped(*word)),
             };
-            rungs.push(Rung(std::array::from_fn(word)));
+            nodes.push(SearchNode(std::array::from_fn(word)));
         }
     }
-    rungs.into()
+    nodes.into()
 }
 
 /// The place of a word among at most [`PLACES_2`].
 #[inline(always)]
-pub(crate) fn descend_2(rungs: &[Rung], word: u64) -> usize {
+pub(crate) fn descend_2(nodes: &[SearchNode], word: u64) -> usize {
     let word = capped(word);
-    let i = step(rungs, 0, word);
-    i * 8 + step(rungs, 1 + i, word)
+    let i = step(nodes, 0, word);
+    i * 8 + step(nodes, 1 + i, word)
 }
 
-/// Words of the top.
-const TOP_WORDS: usize = 16;
-/// The places of a unit after its first, as steps.
-const UNIT_STEPS: usize = 24;
-/// The places of a unit after its first, if words are kept whole.
-const UNIT_WORDS: usize = UNIT_STEPS * size_of::<u16>() / size_of::<u64>();
+/// Words of the pivot root: two cache lines. Chosen, not measured: with one line a leaf had at most
+/// 200 places, with four lines every lookup by pivots would read two lines more.
+const PIVOT_ROOT_WORDS: usize = 16;
+/// The places of a pivot block after its first, as steps of two bytes: what a cache line has room
+/// for beside 16 bytes of head.
+const BLOCK_STEPS: usize = 24;
+/// The places of a pivot block after its first, if words are kept whole.
+const BLOCK_WORDS: usize = BLOCK_STEPS * size_of::<u16>() / size_of::<u64>();
 /// Leaves of at most this many places can always be addressed by [`Pivots`].
-pub(crate) const PIVOTS_SURE: usize = TOP_WORDS * (UNIT_WORDS + 1);
+pub(crate) const PIVOTS_SURE: usize = PIVOT_ROOT_WORDS * (BLOCK_WORDS + 1);
 /// The most places that [`Pivots`] tell apart.
-pub(crate) const PIVOTS_MAX: usize = TOP_WORDS * (UNIT_STEPS + 1);
+pub(crate) const PIVOTS_MAX: usize = PIVOT_ROOT_WORDS * (BLOCK_STEPS + 1);
 
-/// The top of a search: the first words of the units, which are read first.
-pub(crate) type Top = [Rung; TOP_WORDS / 8];
+/// The pivot root of a search: the first words of the pivot blocks, which are read first.
+pub(crate) type PivotRoot = [SearchNode; PIVOT_ROOT_WORDS / 8];
 
 /// A run of places, in one cache line: the lowest words of all but the first, as steps of equal
-/// width from the unit's first word, or whole words if no step width tells them apart. Around a
-/// place of their own, a few bits tell as much as whole words; four times as many fit in the
-/// processor's caches.
+/// width from the pivot block's first word, or whole words if no step width tells them apart.
+/// Around a place of their own, a few bits tell as much as whole words; four times as many fit in
+/// the processor's caches.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unit {
+pub(crate) struct PivotBlock {
     start: u64,
-    /// The place of the unit's first, and the number of its places.
+    /// The place of the pivot block's first, and the number of its places.
     first: u32,
     len: u16,
     /// A step is two to the power of this; [`WHOLE`] if words are kept whole.
     shift: u16,
     /// Ascending; padded with [`STEP_PAD`].
-    steps: [u16; UNIT_STEPS],
+    steps: [u16; BLOCK_STEPS],
 }
 
-/// The shift of a unit that keeps whole words, not steps.
+/// The shift of a pivot block that keeps whole words, not steps.
 const WHOLE: u16 = u64::BITS as u16;
 /// Searches are for lower steps, so it is never counted.
 const STEP_PAD: u16 = u16::MAX;
 
-impl Unit {
-    /// A unit of the places whose lowest words are `lowest`, ascending; at least one, and no more
-    /// than fit.
+impl PivotBlock {
+    /// A pivot block of the places whose lowest words are `lowest`, ascending; at least one, and no
+    /// more than fit.
     fn of_steps(lowest: &[u64], first: usize) -> Self {
         let (start, last) = (capped(lowest[0]), capped(lowest[lowest.len() - 1]));
         let shift = (u64::BITS - (last - start).leading_zeros()).saturating_sub(u16::BITS);
-        let mut unit = Self::alone(start, first, lowest.len(), shift as u16);
+        let mut pivot_block = Self::alone(start, first, lowest.len(), shift as u16);
         for (i, word) in lowest.iter().enumerate().skip(1) {
-            unit.steps[i - 1] = unit.step(capped(*word));
+            pivot_block.steps[i - 1] = pivot_block.step(capped(*word));
         }
-        unit
+        pivot_block
     }
 
-    /// A unit like [`Unit::of_steps`], but of few enough places to keep words whole.
+    /// A pivot block like [`PivotBlock::of_steps`], but of few enough places to keep words whole.
     fn of_words(lowest: &[u64], first: usize) -> Self {
-        let mut unit = Self::alone(capped(lowest[0]), first, lowest.len(), WHOLE);
-        let words = unit.steps.as_chunks_mut().0.iter_mut();
+        let mut pivot_block = Self::alone(capped(lowest[0]), first, lowest.len(), WHOLE);
+        let words = pivot_block.steps.as_chunks_mut().0.iter_mut();
         for (held, word) in words.zip(&lowest[1..]) {
             let word = capped(*word);
             *held = [word as u16, (word >> 16) as u16, (word >> 32) as u16, (word >> 48) as u16];
         }
-        unit
+        pivot_block
     }
 
-    /// A unit of `len` places whose steps are not known yet.
+    /// A pivot block of `len` places whose steps are not known yet.
     fn alone(start: u64, first: usize, len: usize, shift: u16) -> Self {
-        Self { start, first: first as u32, len: len as u16, shift, steps: [STEP_PAD; UNIT_STEPS] }
+        Self { start, first: first as u32, len: len as u16, shift, steps: [STEP_PAD; BLOCK_STEPS] }
     }
 
     #[inline(always)]
@@ -212,7 +214,7 @@ impl Unit {
         step.min(u64::from(STEP_PAD - 1)) as u16
     }
 
-    /// The place of a capped word, counted from the first of the unit.
+    /// The place of a capped word, counted from the first of the pivot block.
     #[inline(always)]
     fn behind_first(&self, word: u64) -> usize {
         if self.shift == WHOLE {
@@ -231,7 +233,7 @@ impl Unit {
         self.steps.as_chunks().0.iter().filter(|at| whole(at) <= word).count()
     }
 
-    /// The place of the unit's first.
+    /// The place of the pivot block's first.
     pub(crate) fn first(&self) -> usize {
         self.first as usize
     }
@@ -241,8 +243,8 @@ impl Unit {
         usize::from(self.len)
     }
 
-    /// Returns true if a word, not below the unit's first, is in the unit's place `next`, at least
-    /// 1, or in a later one. False if there is no such place.
+    /// Returns true if a word, not below the pivot block's first, is in the pivot block's place
+    /// `next`, at least 1, or in a later one. False if there is no such place.
     pub(crate) fn is_from(&self, next: usize, word: u64) -> bool {
         let word = capped(word);
         let is_up_to = || match self.shift {
@@ -252,67 +254,74 @@ impl Unit {
         next < self.len() && is_up_to()
     }
 
-    /// Returns true if all places of the unit are distinct.
+    /// Returns true if all places of the pivot block are distinct.
     pub(crate) fn are_distinct(&self) -> bool {
         let steps = &self.steps[..self.len() - 1];
         steps.first().is_none_or(|step| *step > 0) && steps.is_sorted_by(|a, b| a < b)
     }
 
-    /// The place of a word that is not below the unit's first word, and is below the next unit's.
+    /// The place of a word that is not below the pivot block's first word, and is below the next
+    /// pivot block's.
     #[inline(always)]
     pub(crate) fn place(&self, word: u64) -> usize {
         self.first as usize + self.behind_first(capped(word))
     }
 }
 
-/// The lowest words of up to [`PIVOTS_MAX`] places: units, and in the top the first word of each.
+/// The lowest words of up to [`PIVOTS_MAX`] places: pivot blocks, and in the pivot root the first
+/// word of each.
 pub(crate) struct Pivots {
-    pub(crate) top: Top,
-    pub(crate) units: Box<[Unit]>,
+    pub(crate) pivot_root: PivotRoot,
+    pub(crate) pivot_blocks: Box<[PivotBlock]>,
     pub(crate) places: usize,
 }
 
 impl Default for Pivots {
     fn default() -> Self {
-        Self { top: Self::top(&[]), units: Box::default(), places: 0 }
+        Self { pivot_root: Self::pivot_root(&[]), pivot_blocks: Box::default(), places: 0 }
     }
 }
 
 impl Pivots {
     /// Pivots of places whose lowest words are `lowest`, ascending; the first counts as 0. The
-    /// bounds may be rounded to steps where `is_good` accepts the unit that results. None if that
-    /// takes too many units, which never happens with [`PIVOTS_SURE`] places or fewer.
-    pub(crate) fn new(lowest: &[u64], is_good: impl Fn(&Unit) -> bool) -> Option<Self> {
-        let mut units: Vec<Unit> = Vec::with_capacity(TOP_WORDS);
+    /// bounds may be rounded to steps where `is_good` accepts the pivot block that results. None if
+    /// that takes too many pivot blocks, which never happens with [`PIVOTS_SURE`] places or fewer.
+    pub(crate) fn new(lowest: &[u64], is_good: impl Fn(&PivotBlock) -> bool) -> Option<Self> {
+        let mut pivot_blocks: Vec<PivotBlock> = Vec::with_capacity(PIVOT_ROOT_WORDS);
         let mut at = 0;
         while at < lowest.len() {
-            if units.len() == TOP_WORDS {
+            if pivot_blocks.len() == PIVOT_ROOT_WORDS {
                 return None;
             }
             let left = &lowest[at..];
             // More places need wider steps: steps that are too wide for some places are so for
             // more.
-            let most = left.len().min(UNIT_STEPS + 1);
-            let of_steps = |len: usize| Unit::of_steps(&left[..len], at);
+            let most = left.len().min(BLOCK_STEPS + 1);
+            let of_steps = |len: usize| PivotBlock::of_steps(&left[..len], at);
             let (mut few, mut many) = (1, most + 1);
             let mut len = most;
             while few + 1 < many {
                 *(if is_good(&of_steps(len)) { &mut few } else { &mut many }) = len;
                 len = few.midpoint(many);
             }
-            let whole = left.len().min(UNIT_WORDS + 1);
-            let unit = if few < whole { Unit::of_words(&left[..whole], at) } else { of_steps(few) };
-            at += unit.len();
-            units.push(unit);
+            let whole = left.len().min(BLOCK_WORDS + 1);
+            let pivot_block =
+                if few < whole { PivotBlock::of_words(&left[..whole], at) } else { of_steps(few) };
+            at += pivot_block.len();
+            pivot_blocks.push(pivot_block);
         }
-        let starts: Vec<u64> = units.iter().map(|unit| unit.start).collect();
-        Some(Self { top: Self::top(&starts), units: units.into(), places: lowest.len() })
+        let starts: Vec<u64> = pivot_blocks.iter().map(|pivot_block| pivot_block.start).collect();
+        Some(Self {
+            pivot_root: Self::pivot_root(&starts),
+            pivot_blocks: pivot_blocks.into(),
+            places: lowest.len(),
+        })
     }
 
     /// Pivots of as many of these places, ascending, as they tell apart; at least one.
     pub(crate) fn about(mut lowest: Vec<u64>) -> Self {
         loop {
-            if let Some(pivots) = Self::new(&lowest, Unit::are_distinct) {
+            if let Some(pivots) = Self::new(&lowest, PivotBlock::are_distinct) {
                 return pivots;
             }
             let mut is_kept = false;
@@ -323,27 +332,28 @@ impl Pivots {
         }
     }
 
-    /// The first of the units' first words counts as 0.
-    fn top(starts: &[u64]) -> Top {
-        let word = |unit: usize| match unit {
+    /// The first of the pivot blocks' first words counts as 0.
+    fn pivot_root(starts: &[u64]) -> PivotRoot {
+        let word = |pivot_block: usize| match pivot_block {
             0 => 0,
-            _ => starts.get(unit).copied().unwrap_or(PAD),
+            _ => starts.get(pivot_block).copied().unwrap_or(PAD),
         };
-        std::array::from_fn(|rung| Rung(std::array::from_fn(|i| word(rung * 8 + i))))
+        std::array::from_fn(|node| SearchNode(std::array::from_fn(|i| word(node * 8 + i))))
     }
 }
 
-/// The unit of a word, found by the units' first words.
+/// The pivot block of a word, found by the pivot blocks' first words.
 #[inline(always)]
-pub(crate) fn find_unit(top: &Top, word: u64) -> usize {
-    last_of_two_up_to(top, capped(word))
+pub(crate) fn find_pivot_block(pivot_root: &PivotRoot, word: u64) -> usize {
+    last_of_two_up_to(pivot_root, capped(word))
 }
 
 #[inline(always)]
-fn step(rungs: &[Rung], rung: usize, word: u64) -> usize {
-    let Some(rung) = rungs.get(rung) else { return 0 };
-    // The first word of the first rung is 0, and every other rung was chosen by its first word.
-    last_up_to(&rung.0, word)
+fn step(nodes: &[SearchNode], node: usize, word: u64) -> usize {
+    let Some(node) = nodes.get(node) else { return 0 };
+    // The first word of the first search node is 0, and every other search node was chosen by its
+    // first word.
+    last_up_to(&node.0, word)
 }
 
 #[cfg(test)]
@@ -353,13 +363,13 @@ mod tests {
     use super::*;
 
     fn place(pivots: &Pivots, word: u64) -> usize {
-        pivots.units[find_unit(&pivots.top, word)].place(word)
+        pivots.pivot_blocks[find_pivot_block(&pivots.pivot_root, word)].place(word)
     }
 
     proptest! {
         #[test]
         fn lines_are_monotone_and_stay_inside(start: u64, end: u64, places in 1_usize..5000, a: u64, b: u64) {
-            let line = Line::new(start, end, places);
+            let line = BucketLine::new(start, end, places);
             let (a, b) = (a.min(b), a.max(b));
             prop_assert!(line.at(a) <= line.at(b));
             prop_assert!(line.at(u64::MAX) < places);
@@ -368,7 +378,7 @@ mod tests {
 
         #[test]
         fn lines_are_even(start in 0_u64..1 << 62, cell in 1_u64..1 << 40, places in 1_usize..5000) {
-            let line = Line::new(start, start + cell * places as u64 - 1, places);
+            let line = BucketLine::new(start, start + cell * places as u64 - 1, places);
             for place in [0, places / 3, places - 1] {
                 let first = start + cell * place as u64;
                 prop_assert!(line.at(first).abs_diff(place) <= 1);
@@ -378,7 +388,7 @@ mod tests {
 
         #[test]
         fn lines_are_scaled_and_cut(start: u64, span: u64, places in 1_usize..5000, more in 1_usize..5000, word: u64) {
-            let line = Line::new(start, start.saturating_add(span), places);
+            let line = BucketLine::new(start, start.saturating_add(span), places);
             let other = line.scaled(more);
             prop_assert!(other.at(u64::MAX) < more);
             let fraction = line.at(word) as f64 / places as f64;
@@ -388,7 +398,7 @@ mod tests {
         }
 
         #[test]
-        fn rungs_find_the_place(
+        fn search_nodes_find_the_place(
             mut lowest in prop::collection::btree_set(any::<u64>(), 1..600), more: u64,
         ) {
             lowest.remove(&u64::MAX);
@@ -401,7 +411,7 @@ mod tests {
                     lowest[..lowest.len().min(most)].partition_point(|l| *l <= word) - 1
                 };
                 let few = &lowest[..lowest.len().min(PLACES_2)];
-                prop_assert_eq!(descend_2(&rungs(few, 2), word), place(PLACES_2), "{}", word);
+                prop_assert_eq!(descend_2(&search_nodes(few, 2), word), place(PLACES_2), "{}", word);
             }
         }
 
@@ -418,7 +428,7 @@ mod tests {
             lowest.push(0);
             lowest.sort_unstable();
             lowest.dedup_by_key(|word| capped(*word));
-            let is_exact = |unit: &Unit| unit.shift == 0;
+            let is_exact = |pivot_block: &PivotBlock| pivot_block.shift == 0;
             let pivots = Pivots::new(&lowest, is_exact).expect("there are few");
             let loose = Pivots::new(&lowest, |_| true).expect("there are few");
             let near = |w: &u64| [*w, w.saturating_sub(1), w.saturating_add(1)];
@@ -453,8 +463,8 @@ mod tests {
         #[test]
         fn nearly_even_places_take_steps(start in 0_u64..1 << 60, gap in 1_u64..1 << 50, places in 1..PIVOTS_MAX) {
             let lowest: Vec<u64> = (0..places as u64).map(|i| start + i * gap + i % 3 * (gap / 4)).collect();
-            let pivots = Pivots::new(&lowest, Unit::are_distinct).expect("steps are enough");
-            prop_assert_eq!(pivots.units.len(), places.div_ceil(UNIT_STEPS + 1));
+            let pivots = Pivots::new(&lowest, PivotBlock::are_distinct).expect("steps are enough");
+            prop_assert_eq!(pivots.pivot_blocks.len(), places.div_ceil(BLOCK_STEPS + 1));
             for (expected, word) in lowest.iter().enumerate() {
                 prop_assert_eq!(place(&pivots, *word), expected);
             }

@@ -6,21 +6,23 @@ use std::borrow::Borrow;
 use rhumb_sync::epoch::Guard;
 
 use crate::{
-    core::Core,
+    core::IndexCore,
     key::{Key, image::QueryOf},
-    op::reader,
-    raw::bucket::Bucket,
-    route::Near,
-    schema::{Of, Probe, Schema, with_probe},
+    raw::{
+        bucket::Bucket,
+        schema::{KeyProbe, Of, Schema, reader, with_probe},
+    },
+    route::NearBucket,
     value::Value,
 };
 
-/// Keys of one round.
+/// Keys of one round. Chosen, not measured: a core of today has 10 to 16 cache misses under way, so
+/// more keys at once would wait for each other.
 const ROUND: usize = 16;
 
 /// Calls `found` with the word of each key's value, in order.
 pub(super) fn get<K: Key, V: Value, Q: Borrow<K::Query>>(
-    core: &Core<Of<K, V>>,
+    core: &IndexCore<Of<K, V>>,
     keys: &[Q],
     guard: &Guard,
     mut found: impl FnMut(Option<u64>),
@@ -28,11 +30,11 @@ pub(super) fn get<K: Key, V: Value, Q: Borrow<K::Query>>(
     let (rounds, rest) = keys.as_chunks::<ROUND>();
     for round in rounds {
         let images = round.each_ref().map(|key| QueryOf::<K>::bytes(key.borrow()));
-        let probes: [Probe<'_>; ROUND] = std::array::from_fn(|i| {
+        let probes: [KeyProbe<'_>; ROUND] = std::array::from_fn(|i| {
             if K::WIDE {
-                Probe::wide(images[i].as_ref())
+                KeyProbe::wide(images[i].as_ref())
             } else {
-                Probe { word: QueryOf::<K>::word(round[i].borrow()), bytes: &[] }
+                KeyProbe { word: QueryOf::<K>::word(round[i].borrow()), bytes: &[] }
             }
         });
         get_round(core, &probes, guard, &mut found);
@@ -43,40 +45,40 @@ pub(super) fn get<K: Key, V: Value, Q: Borrow<K::Query>>(
 }
 
 fn get_round<K: Key, V: Value>(
-    core: &Core<Of<K, V>>,
-    probes: &[Probe<'_>; ROUND],
+    core: &IndexCore<Of<K, V>>,
+    probes: &[KeyProbe<'_>; ROUND],
     guard: &Guard,
     found: &mut impl FnMut(Option<u64>),
 ) {
     let near = probes.each_ref().map(|probe| core.place(*probe, guard).near(probe.word));
-    let is_bucket = |near: &Near<'_>| matches!(near, Near::Bucket(_));
+    let is_bucket = |near: &NearBucket<'_>| matches!(near, NearBucket::Bucket(_));
     let near = if near.iter().all(is_bucket) { near } else { nearer::<Of<K, V>>(near, probes) };
     for (near, probe) in near.iter().zip(probes) {
         found(match near {
-            Near::Bucket(bucket) => bucket.get(probe.word, reader::<Of<K, V>>(*probe)),
-            Near::HalfWay(half_way) => {
+            NearBucket::Bucket(bucket) => bucket.get(probe.word, reader::<Of<K, V>>(*probe)),
+            NearBucket::HalfWay(half_way) => {
                 half_way.bucket(probe.word).0.get(probe.word, reader::<Of<K, V>>(*probe))
             }
-            Near::Leaf(leaf) => leaf.get::<Of<K, V>>(*probe),
+            NearBucket::Leaf(leaf) => leaf.get::<Of<K, V>>(*probe),
         });
     }
 }
 
 /// Goes on to the buckets, and prefetches them.
 fn nearer<'g, S: Schema>(
-    near: [Near<'g>; ROUND],
-    probes: &[Probe<'_>; ROUND],
-) -> [Near<'g>; ROUND] {
+    near: [NearBucket<'g>; ROUND],
+    probes: &[KeyProbe<'_>; ROUND],
+) -> [NearBucket<'g>; ROUND] {
     std::array::from_fn(|i| match near[i] {
-        Near::HalfWay(half_way) => {
+        NearBucket::HalfWay(half_way) => {
             let (bucket, _) = half_way.bucket(probes[i].word);
             Bucket::prefetch(bucket);
-            Near::Bucket(bucket)
+            NearBucket::Bucket(bucket)
         }
-        Near::Leaf(leaf) => {
+        NearBucket::Leaf(leaf) => {
             leaf.prefetch_place(leaf.place::<S>(probes[i]));
             near[i]
         }
-        Near::Bucket(_) => near[i],
+        NearBucket::Bucket(_) => near[i],
     })
 }

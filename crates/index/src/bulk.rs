@@ -6,7 +6,7 @@ use std::fmt;
 use rhumb_sync::{epoch, primitive::Ordering};
 
 use crate::{
-    core::{Core, retrain::bound_of},
+    core::{IndexCore, retrain::bound_of},
     entry::Entry,
     key::{Key, image::QueryOf},
     kinds::AnyLeaf,
@@ -14,9 +14,12 @@ use crate::{
     op::Action,
     parts,
     plan::{Growth, LEAF_TARGET},
-    record,
-    route::{Bound, Child},
-    schema::{Of, Probe},
+    raw::{
+        branch::{Bound, Node},
+        record,
+        schema::{KeyProbe, Of},
+        tree::BoundLeaf,
+    },
     value::Value,
 };
 
@@ -46,7 +49,7 @@ impl<K: Key, V: Value> Index<K, V> {
         sorted: impl IntoIterator<Item = (K, V)>,
     ) -> Result<usize, BulkLoadError> {
         let mut sorted = sorted.into_iter();
-        let mut loader = Loader::new(self);
+        let mut loader = BulkLoader::new(self);
         let mut previous: Option<K> = None;
         let mut position = 0;
         let outcome = loop {
@@ -64,23 +67,23 @@ impl<K: Key, V: Value> Index<K, V> {
 }
 
 /// Builds leaves that no other thread sees. Dropping it publishes them.
-struct Loader<'a, K: Key, V: Value> {
+struct BulkLoader<'a, K: Key, V: Value> {
     index: &'a Index<K, V>,
     entries: Vec<Entry>,
-    leaves: Vec<Child<AnyLeaf>>,
+    leaves: Vec<BoundLeaf<AnyLeaf>>,
     /// True if the map was empty at the start; otherwise entries are inserted one by one.
     is_whole: bool,
     keys: i64,
     heap_bytes: i64,
 }
 
-impl<'a, K: Key, V: Value> Loader<'a, K, V> {
+impl<'a, K: Key, V: Value> BulkLoader<'a, K, V> {
     fn new(index: &'a Index<K, V>) -> Self {
         let (entries, leaves) = (Vec::new(), Vec::new());
         Self { index, entries, leaves, is_whole: index.is_empty(), keys: 0, heap_bytes: 0 }
     }
 
-    fn core(&self) -> &'a Core<Of<K, V>> {
+    fn core(&self) -> &'a IndexCore<Of<K, V>> {
         &self.index.core
     }
 
@@ -114,10 +117,10 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
         {
             self.heap_bytes += part.leaf.heap_bytes() as i64;
             let bound = match self.leaves.is_empty() {
-                true => Bound::new::<Of<K, V>>(Probe::LEAST),
+                true => Bound::new::<Of<K, V>>(KeyProbe::LEAST),
                 false => bound_of::<Of<K, V>>(&entries[part.first]),
             };
-            self.leaves.push((bound, Box::into_raw(part.leaf)));
+            self.leaves.push((bound, part.leaf));
         }
         self.entries.drain(..len);
     }
@@ -138,15 +141,16 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
         let guard = epoch::pin();
         let core = self.core();
         let leaves = std::mem::take(&mut self.leaves);
-        if core.replace_empty(&leaves, &guard) {
+        let heap_bytes: i64 = leaves.iter().map(|(_, leaf)| leaf.heap_bytes() as i64).sum();
+        // From here on the map counts them.
+        self.heap_bytes -= heap_bytes;
+        // SAFETY: the leaves were made in the map's arena of this loader's entries.
+        let Err(leaves) = (unsafe { core.replace_empty(leaves, &guard) }) else {
             core.count(&guard, self.keys);
             core.count_heap(&guard, self.heap_bytes);
             return;
-        }
+        };
         for (_, leaf) in leaves {
-            // SAFETY: the leaf came from a box and was not published.
-            let leaf = unsafe { Box::from_raw(leaf) };
-            self.heap_bytes -= leaf.heap_bytes() as i64;
             let mut entries = Vec::new();
             leaf.collect::<Of<K, V>>(&mut entries);
             for Entry { word, value } in entries {
@@ -161,21 +165,21 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
     fn insert(&self, word: u64, slot: u64, guard: &epoch::Guard) {
         let core = self.core();
         let old = if K::WIDE {
-            // SAFETY: the record is this loader's.
-            let (key, value) = unsafe { (record::key(slot), record::value(slot)) };
-            let action = Action::Set(value.load(Ordering::Relaxed));
-            let old = core.write(Probe::wide(key), action, guard).old;
-            // SAFETY: as above; its value is the map's now.
-            unsafe { record::free(slot) };
-            old
+            // SAFETY: the record is this loader's; its value becomes the map's.
+            unsafe {
+                let action = Action::Set(record::value(slot).load(Ordering::Relaxed));
+                let old = core.write(KeyProbe::wide(record::key(slot)), action, guard).old;
+                record::free(slot);
+                old
+            }
         } else {
-            core.write(Probe { word, bytes: &[] }, Action::Set(slot), guard).old
+            core.write(KeyProbe { word, bytes: &[] }, Action::Set(slot), guard).old
         };
         self.index.retire(old, guard);
     }
 }
 
-impl<K: Key, V: Value> Drop for Loader<'_, K, V> {
+impl<K: Key, V: Value> Drop for BulkLoader<'_, K, V> {
     fn drop(&mut self) {
         self.finish();
     }

@@ -15,28 +15,34 @@ use rhumb_model::{
 use rhumb_sync::{arena::Arena, primitive::in_models};
 
 use crate::{
-    entry::{Entry, KeyRun, key},
+    entry::{Entry, KeyRun},
     kinds::AnyLeaf,
     op::Trigger,
-    plan::{Before, Part},
+    plan::{Before, PlannedLeaf},
     published::{
         bins::BinLeaf,
         gapped::{self, GappedLeaf},
-        slots::{HEIGHT, Shape, SlotLeaf},
+        slots::{HEIGHT, SlotLeaf, SlotShape},
     },
-    schema::Schema,
+    raw::schema::{Schema, key},
 };
 
-/// Runs of at most this many entries can always be built.
+/// Runs of at most this many entries can always be built, even if all share a word: fewer than a
+/// segment of a gapped leaf takes (13), or the narrowest window of a leaf of slots
+/// ([`READ_WINDOW`]).
 const SURE: usize = in_models(12, 3);
-/// The most keys of a leaf of slots. Replacing one takes some tens of nanoseconds for each key.
+/// The most keys of a leaf of slots. LOFT sets no limit. Chosen, not measured: replacing a leaf
+/// takes some tens of nanoseconds for each key, so that none takes more than some 200 microseconds.
 const SLOT_LEAF_MAX: usize = in_models(4096, 12);
-/// The most keys of a trained array.
+/// The most keys of a trained array. FineStore sets no limit; the mean in the paper is 1400.
+/// Chosen, not measured: the power of two above that mean.
 const TRAINED_MAX: usize = in_models(2048, 8);
-/// The greatest distance, in keys, at which a line may pass a key that it was fitted to.
+/// The greatest distance, in keys, at which a line may pass a key that it was fitted to: the
+/// training prediction error of LOFT (section 3.4) and the threshold of FineStore (section 3.1).
 const EPSILON: u64 = in_models(32, 4) as u64;
 
-/// The window of a leaf of slots that is not written.
+/// The window of a leaf of slots that is not written: the predicted range of read-intensive nodes
+/// in LOFT (section 3.4).
 pub(super) const READ_WINDOW: u32 = in_models(24, 6) as u32;
 
 /// The bytes that all entries' keys start with, if keys are wide, and the words of what follows.
@@ -59,7 +65,7 @@ pub(super) fn cut<S: Schema>(
     entries: &[Entry],
     most: usize,
     mut build: impl FnMut(&KeyRun<'_>) -> Option<(usize, AnyLeaf)>,
-) -> Vec<Part> {
+) -> Vec<PlannedLeaf> {
     let mut parts = Vec::new();
     let pieces = entries.len().div_ceil(most).max(1);
     for piece in 0..pieces {
@@ -83,7 +89,7 @@ pub(super) fn cut<S: Schema>(
                     }
                 }
             };
-            parts.push(Part { first: rest.start, leaf: Box::new(leaf) });
+            parts.push(PlannedLeaf { first: rest.start, leaf: Box::new(leaf) });
             rest.start += len;
             if rest.is_empty() {
                 break;
@@ -107,9 +113,12 @@ pub(super) fn slot_leaves<S: Schema>(
     arena: &Arena,
     entries: &[Entry],
     before: Before<'_>,
-) -> Vec<Part> {
+) -> Vec<PlannedLeaf> {
+    /// The expansion factor, doubled, and the window of the common case: 1.5 and 32 (LOFT, section
+    /// 3.4).
     const USUAL: (u32, u32) = (3, in_models(32, 8) as u32);
-    /// The expansion factor grows by a half up to 3; writers get wider windows.
+    /// The most that the doubled expansion factor grows to, and the window of leaves that are
+    /// written: 3 and 64 (LOFT, section 3.4). The factor itself grows by a half each time.
     const WRITTEN: (u32, u32) = (6, in_models(64, 12) as u32);
     let (expansion_2, window) = match before {
         Some((AnyLeaf::Slots(leaf), Trigger::Full | Trigger::NoRoom)) => {
@@ -126,7 +135,7 @@ pub(super) fn slot_leaves<S: Schema>(
             points.take_while(|(i, word)| fitter.add_point(**word, *i as u64 * HEIGHT)).count();
         let len = sound::<S>(run.words, len);
         let line = fitter.segment().map(|segment| segment.line).unwrap_or_default();
-        let shape = Shape { line, expansion_2, window };
+        let shape = SlotShape { line, expansion_2, window };
         let leaf = SlotLeaf::build(arena, shape, &run.first(len))?;
         Some((len, AnyLeaf::Slots(leaf)))
     })
@@ -134,7 +143,7 @@ pub(super) fn slot_leaves<S: Schema>(
 
 /// Leaves of two gapped arrays, merged where there were two, and cut where they are too large
 /// (TONE, section 4.2).
-pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
+pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<PlannedLeaf> {
     cut::<S>(entries, gapped::KEYS_MAX, |run| {
         let leaf = GappedLeaf::build(arena, run)?;
         Some((run.entries.len(), AnyLeaf::Gapped(leaf)))
@@ -143,7 +152,9 @@ pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<
 
 /// Leaves of bins, whose trained arrays are the runs that the learning probe finds (FineStore,
 /// section 3.1).
-pub(super) fn bin_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
+pub(super) fn bin_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<PlannedLeaf> {
+    /// The learning probe. FineStore names the learning step and gives no number. Chosen, not
+    /// measured: a step of 512 keys reaches [`TRAINED_MAX`] in four.
     const PROBE: lpa::Probe = lpa::Probe { threshold: EPSILON, step: 512 };
     cut::<S>(entries, TRAINED_MAX, |run| {
         let (len, model) = PROBE.first_run(run.words).unwrap_or_else(|| (0, lpa::train(&[])));

@@ -286,12 +286,12 @@ const TUPLE_BYTES_MAX: usize = 3 * size_of::<u128>();
 
 /// The image of a tuple: those of its parts, one after the other.
 #[derive(Clone, Copy)]
-pub struct Joined {
+pub struct JoinedImage {
     bytes: [u8; TUPLE_BYTES_MAX],
     len: usize,
 }
 
-impl AsRef<[u8]> for Joined {
+impl AsRef<[u8]> for JoinedImage {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         &self.bytes[..self.len]
@@ -299,18 +299,18 @@ impl AsRef<[u8]> for Joined {
 }
 
 /// An integer as bytes that compare as it does.
-pub trait Part: Copy + Ord + Send + Sync + 'static {
+pub trait TuplePart: Copy + Ord + Send + Sync + 'static {
     /// Appends the bytes.
-    fn append(self, to: &mut Joined);
+    fn append(self, to: &mut JoinedImage);
     /// Takes the bytes away from the front; 0 if there are too few.
     fn take(from: &mut &[u8]) -> Self;
 }
 
 macro_rules! parts {
     ($($part:ty, $flip:expr;)*) => {$(
-        impl Part for $part {
+        impl TuplePart for $part {
             #[inline]
-            fn append(self, to: &mut Joined) {
+            fn append(self, to: &mut JoinedImage) {
                 let bytes = (self ^ $flip).to_be_bytes();
                 to.bytes[to.len..to.len + bytes.len()].copy_from_slice(&bytes);
                 to.len += bytes.len();
@@ -344,11 +344,11 @@ parts! {
 
 macro_rules! tuple {
     ($($part:ident $at:tt),*) => {
-        impl<$($part: Part),*> Key for ($($part,)*) {
+        impl<$($part: TuplePart),*> Key for ($($part,)*) {
             type Query = ($($part,)*);
         }
 
-        impl<$($part: Part),*> image::Image for ($($part,)*) {
+        impl<$($part: TuplePart),*> image::Image for ($($part,)*) {
             const WIDE: bool = true;
 
             fn from_word(_word: u64) -> Self {
@@ -361,8 +361,8 @@ macro_rules! tuple {
             }
         }
 
-        impl<$($part: Part),*> image::QueryOf<($($part,)*)> for ($($part,)*) {
-            type Bytes<'a> = Joined;
+        impl<$($part: TuplePart),*> image::QueryOf<($($part,)*)> for ($($part,)*) {
+            type Bytes<'a> = JoinedImage;
 
             #[inline]
             fn word(&self) -> u64 {
@@ -370,8 +370,8 @@ macro_rules! tuple {
             }
 
             #[inline]
-            fn bytes(&self) -> Joined {
-                let mut joined = Joined { bytes: [0; TUPLE_BYTES_MAX], len: 0 };
+            fn bytes(&self) -> JoinedImage {
+                let mut joined = JoinedImage { bytes: [0; TUPLE_BYTES_MAX], len: 0 };
                 $(self.$at.append(&mut joined);)*
                 joined
             }

@@ -32,10 +32,8 @@ mod preset;
 mod published;
 mod range;
 mod raw;
-mod record;
 mod route;
 mod scan;
-mod schema;
 mod simd;
 mod stats;
 #[cfg(all(test, not(any(loom, shuttle))))]

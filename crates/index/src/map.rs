@@ -13,20 +13,21 @@ use rhumb_sync::{
 
 use crate::{
     batch,
-    core::{Core, train},
+    core::{IndexCore, train},
     entry::Entry,
     key::Key,
     op::Action,
     preset::Preset,
     range::KeyRange,
-    scan::Scan,
-    schema::{self, Of, into_word, is_word, key_of, value_of, with_probe},
+    raw::schema::{self, Of, into_word, is_word, key_of, value_of, with_probe},
+    scan::EntryScan,
     stats::{self, IndexStats},
     trainers::Trainers,
     value::{Value, Word},
 };
 
-/// Room that reading many entries makes ahead, in entries.
+/// Room that reading many entries makes ahead, in entries. Chosen, not measured: 16 KiB of integers
+/// with their values; a caller that asks for more entries than there are wastes no more than that.
 const READ_AHEAD: usize = 1024;
 
 /// A concurrent ordered map that learns.
@@ -57,7 +58,7 @@ const READ_AHEAD: usize = 1024;
 /// assert_eq!(index.range(..5).collect::<Vec<_>>(), [(3, 30)]);
 /// ```
 pub struct Index<K: Key, V: Value> {
-    pub(crate) core: Arc<Core<Of<K, V>>>,
+    pub(crate) core: Arc<IndexCore<Of<K, V>>>,
     pub(crate) trainers: Vec<JoinHandle<()>>,
 }
 
@@ -65,7 +66,7 @@ impl<K: Key, V: Value> Index<K, V> {
     /// A map of a preset, with at most this number of background threads.
     pub(crate) fn with(preset: Preset, threads: usize) -> Self {
         let trainers = (threads > 0).then(Trainers::default);
-        let core = Core::new(preset, trainers);
+        let core = IndexCore::new(preset, trainers);
         let core = Arc::new(core);
         let start = |i| {
             let core = Arc::clone(&core);
@@ -167,14 +168,14 @@ impl<K: Key, V: Value> Index<K, V> {
     pub fn range<R: KeyRange<K::Query>>(&self, range: R) -> Range<'_, K, V> {
         with_limit::<K, _>(range.low(), |low| {
             with_limit::<K, _>(range.high(), |high| Range {
-                scan: Scan::new(&self.core, low, high),
+                scan: EntryScan::new(&self.core, low, high),
             })
         })
     }
 
     /// All entries in ascending order; as [`Index::range`].
     pub fn iter(&self) -> Range<'_, K, V> {
-        Range { scan: Scan::new(&self.core, Bound::Unbounded, Bound::Unbounded) }
+        Range { scan: EntryScan::new(&self.core, Bound::Unbounded, Bound::Unbounded) }
     }
 
     /// The entry with the lowest key.
@@ -241,7 +242,6 @@ impl<K: Key, V: Value> Index<K, V> {
     pub(crate) fn retire(&self, word: Option<u64>, guard: &Guard) {
         if let (Some(word), false) = (word, is_word::<V>()) {
             // SAFETY: the callers took the word out of the map, or kept it out, and give it up.
-            #[allow(unsafe_code, reason = "gives a value up")]
             unsafe {
                 self.core.retire_value(word, size_of::<V>(), guard);
             }
@@ -318,15 +318,12 @@ impl<'m, K: Key, V: Value> IntoIterator for &'m Index<K, V> {
 fn value<V: Value>(word: u64, _guard: &Guard) -> V {
     // SAFETY: words in the map came from `into_word` of its value type, and what they stand for is
     // freed only when no thread is pinned that could have found them.
-    #[allow(unsafe_code, reason = "the guard keeps the value")]
-    unsafe {
-        value_of(word)
-    }
+    unsafe { value_of(word) }
 }
 
 fn with_limit<K: Key, R>(
     limit: Bound<&K::Query>,
-    f: impl FnOnce(Bound<schema::Probe<'_>>) -> R,
+    f: impl FnOnce(Bound<schema::KeyProbe<'_>>) -> R,
 ) -> R {
     match limit {
         Bound::Included(key) => with_probe::<K, _>(key, |probe| f(Bound::Included(probe))),
@@ -359,7 +356,7 @@ impl<K: Key, V: Value> fmt::Debug for Index<K, V> {
 
 /// The entries of an [`Index`] within a range: see [`Index::range`].
 pub struct Range<'a, K: Key, V: Value> {
-    scan: Scan<'a, Of<K, V>>,
+    scan: EntryScan<'a, Of<K, V>>,
 }
 
 impl<K: Key, V: Value> Range<'_, K, V> {
@@ -384,25 +381,17 @@ impl<K: Key, V: Value> Range<'_, K, V> {
             if run.is_empty() {
                 return out.len() - start;
             }
-            out.extend(run.iter().map(|entry| {
-                // SAFETY: the scan yielded the entry just now, and its pin lasts until the next
-                // call.
-                #[allow(unsafe_code, reason = "the scan keeps the entry")]
-                unsafe {
-                    let value = value_of(schema::value_word::<K>(entry.value));
-                    (key_of::<K>(entry.word, entry.value), value)
-                }
-            }));
+            out.extend(run.iter().map(read));
         }
     }
+}
 
-    #[inline]
-    fn entry(&self, entry: Entry) -> (K, V) {
-        // SAFETY: the scan yielded the entry just now, and its pin lasts until the next call.
-        #[allow(unsafe_code, reason = "the scan keeps the entry")]
-        unsafe {
-            (key_of::<K>(entry.word, entry.value), value_of(schema::value_word::<K>(entry.value)))
-        }
+/// The key and the value of an entry that a scan yielded last.
+#[inline]
+fn read<K: Key, V: Value>(entry: &Entry) -> (K, V) {
+    // SAFETY: the callers have the entry of a scan, whose pin lasts until its next call.
+    unsafe {
+        (key_of::<K>(entry.word, entry.value), value_of(schema::value_word::<K>(entry.value)))
     }
 }
 
@@ -411,13 +400,13 @@ impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
 
     #[inline]
     fn next(&mut self) -> Option<(K, V)> {
-        self.scan.next().map(|entry| self.entry(entry))
+        self.scan.next().map(|entry| read(&entry))
     }
 }
 
 impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
     fn next_back(&mut self) -> Option<(K, V)> {
-        self.scan.next_back().map(|entry| self.entry(entry))
+        self.scan.next_back().map(|entry| read(&entry))
     }
 }
 

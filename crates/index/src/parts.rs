@@ -5,10 +5,9 @@ use rhumb_sync::arena::Arena;
 use crate::{
     entry::Entry,
     kinds::AnyLeaf,
-    plan::{self, Before, Growth, Part},
+    plan::{self, Before, Growth, PlannedLeaf},
     preset::Preset,
-    route::Bound,
-    schema::Schema,
+    raw::{branch::Bound, schema::Schema},
 };
 
 /// Builds the leaves of a preset for all entries; at least one. `upper` is the lower bound of the
@@ -20,7 +19,7 @@ pub(crate) fn parts<S: Schema>(
     growth: Growth,
     upper: Option<&Bound>,
     before: Before<'_>,
-) -> Vec<Part> {
+) -> Vec<PlannedLeaf> {
     match preset {
         #[cfg(feature = "published")]
         Preset::Tone => crate::fit::gapped_leaves::<S>(arena, entries),

@@ -10,67 +10,82 @@ use rhumb_model::code::{code_at, common_prefix_len};
 use rhumb_sync::{arena::Arena, primitive::in_models};
 
 use crate::{
-    address::{Line, PIVOTS_MAX, PIVOTS_SURE, Pivots, Unit, capped},
-    entry::{Entry, key},
+    address::{BucketLine, PIVOTS_MAX, PIVOTS_SURE, PivotBlock, Pivots, capped},
+    entry::Entry,
     kinds::AnyLeaf,
     op::Trigger,
     raw::{
+        branch::Bound,
         bucket::{BUCKET_SLOTS, NODE_SLOTS},
-        leaf::{Address, Leaf},
+        leaf::{BucketAddress, Leaf},
+        schema::{KeyProbe, Schema, key},
     },
-    route::Bound,
-    schema::{Probe, Schema},
 };
 
-/// The most keys of a new leaf. Replacing a leaf takes some twenty nanoseconds for each of its
-/// keys.
+/// The most keys of a new leaf. Chosen, not measured: replacing a leaf takes some twenty
+/// nanoseconds for each of its keys, so that none takes more than some 60 microseconds.
 const LEAF_MAX: usize = in_models(3000, 12);
-/// Runs of more than [`LEAF_MAX`] keys become leaves of at most this many keys.
+/// Runs of more than [`LEAF_MAX`] keys become leaves of at most this many keys. Chosen, not
+/// measured: a leaf that is cut has room for two thirds more keys before it is cut again.
 pub(crate) const LEAF_TARGET: usize = in_models(1800, 6);
 /// The most keys of a leaf whose buckets are found by their lowest keys. It equals [`LEAF_MAX`], so
 /// that one leaf replaces one leaf and its group stays as it is.
 const PIVOT_LEAF_MAX: usize = in_models(3000, 8);
 const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
-/// The most keys that a leaf which opens buckets has room for.
+/// The most keys that a leaf which opens buckets has room for: [`LEAF_TARGET`] less what its
+/// fullest bucket may have.
 const OPEN_LEAF_MAX: usize = in_models(1800 - BUCKET_KEYS_MAX, 16);
 /// Runs of more than [`PIVOT_LEAF_MAX`] keys whose buckets are found by their lowest keys are cut
-/// into leaves of this many keys.
+/// into leaves of this many keys, as those with a line ([`LEAF_TARGET`]).
 const PIVOT_LEAF_TARGET: usize = in_models(1800, 5);
 /// The keys of a leaf cut from a run so uneven that pivots tell fewer places apart.
 const SURE_LEAF_TARGET: usize = PIVOTS_SURE * PIVOT_FILL;
-/// Leaves of at least this many keys are jittered: each is replaced at a fullness of its own. In
-/// smaller leaves the jitter amounts to hardly one node.
-const LOT_MIN: usize = in_models(256, usize::MAX);
-/// Leaves of fewer keys are not cut, wherever they grow.
+/// Leaves of at least this many keys are jittered: each is replaced at a fullness of its own.
+/// Chosen, not measured: 256 keys are 28 buckets, among which the jitter is at most seven nodes,
+/// and smaller leaves are copied in some five microseconds.
+const JITTER_MIN: usize = in_models(256, usize::MAX);
+/// Leaves of fewer keys are not cut, wherever they grow. Chosen, not measured: 1024 keys are some
+/// 28 KiB, beside which the 384 bytes of a leaf's head do not count, and are copied in 20
+/// microseconds.
 const PIECE_MIN: usize = in_models(1024, 8);
-/// The same limit for a leaf that grows at an end where no line predicts the next keys.
+/// The same limit for a leaf that grows at an end where no line predicts the next keys: each
+/// replacement there copies the leaf after some 50 keys (`END_CHAIN_MAX`), so that in a leaf of 128
+/// keys each is copied two or three times.
 const PIVOT_PIECE_MIN: usize = PIECE_MIN / 8;
 /// Room for this multiple of the keys of the bucket that overflowed, if no line predicts how many
-/// will come.
+/// will come. Chosen, not measured: a bucket of 65 keys gets room for 260, of which three quarters
+/// are wasted if no more come than before.
 const AHEAD_OF_HOT: usize = 4;
-/// The keys for 2 buckets that a line addresses: some buckets then have more keys than slots.
+/// The keys for 2 buckets that a line addresses: nine of fifteen slots in each. By Poisson's law
+/// one bucket in 45 then has more keys than slots.
 const LINE_FILL_2: usize = in_models(18, 5);
-/// The keys for 2 buckets that a line addresses, in a leaf from which keys are being removed.
+/// The keys for 2 buckets that a line addresses, in a leaf from which keys are being removed:
+/// eleven and a half of fifteen slots. By Poisson's law one bucket in eight then has more keys than
+/// slots.
 const SHRUNK_FILL_2: usize = in_models(23, 6);
-/// The keys of a bucket that is found by its lowest key.
+/// The keys of a bucket that is found by its lowest key: as many as in one that a line addresses
+/// ([`LINE_FILL_2`]), so that six come before a node is needed.
 const PIVOT_FILL: usize = in_models(9, 2);
-/// The keys of a bucket that will get few more.
+/// The keys of a bucket that will get few more: one slot of fifteen is left.
 const DENSE_FILL: usize = in_models(14, 4);
-/// The keys of a bucket that is to be filled in order.
+/// The keys of a bucket that is to be filled in order. Chosen, not measured: keys that are not
+/// quite even fill some buckets with two keys more, which are the slots that are left.
 const APPEND_FILL: usize = in_models(13, 3);
-/// A line is good enough if it needs at most this many overflow nodes for 64 buckets.
+/// A line is good enough if it needs at most this many overflow nodes for 64 buckets: with more,
+/// the new leaf would be retrained at once (`NODES_OF_64`).
 const LINE_NODES_OF_64: usize = 10;
 /// The most leading bytes that all words of a new leaf may share: the other six then tell them
 /// apart.
 const SHARED_BYTES_MAX: u32 = 2;
 /// The most shared leading bytes of a dense leaf, which appends have passed: its keys need not be
-/// read again.
+/// read again. Chosen, not measured: the other four bytes still tell four billion keys apart.
 const DENSE_SHARED_BYTES_MAX: u32 = 4;
 /// The most shared leading bytes of a leaf that has room for keys above or below. New keys may
 /// share less with the present keys than those share with each other, and a shorter prefix holds
-/// for longer.
+/// for longer. Chosen, not measured: the other three bytes tell 16 million keys apart.
 const AHEAD_SHARED_BYTES_MAX: u32 = 5;
-/// One key in this many may tie with another before a longer prefix is chosen.
+/// One key in this many may tie with another before a longer prefix is chosen. Chosen, not
+/// measured: a lookup of a tied key reads one record more, so that 3 % of lookups do.
 const TIES_OF: usize = 32;
 /// The most keys that a new bucket and its nodes hold.
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
@@ -95,7 +110,7 @@ pub(crate) enum Growth {
 }
 
 /// A new leaf and its first entry.
-pub(crate) struct Part {
+pub(crate) struct PlannedLeaf {
     pub(crate) first: usize,
     pub(crate) leaf: Box<AnyLeaf>,
 }
@@ -124,7 +139,7 @@ pub(crate) fn parts<S: Schema>(
     growth: Growth,
     upper: Option<&Bound>,
     prefix: Option<&[u8]>,
-) -> Vec<Part> {
+) -> Vec<PlannedLeaf> {
     let mut pieces = pieces::<S>(entries, growth);
     avoid_largest_bound::<S>(entries, &mut pieces);
     let end = upper.filter(|_| !S::WIDE).map_or(u64::MAX, |bound| bound.word - 1);
@@ -133,10 +148,10 @@ pub(crate) fn parts<S: Schema>(
     for (i, (range, room)) in pieces.into_iter().enumerate() {
         let end = if i == last { end } else { u64::MAX };
         let mut build = |range: Range<usize>, room| {
-            let builder = Builder::<S>::new(&entries[range.clone()], end, prefix, room);
+            let builder = LeafBuilder::<S>::new(&entries[range.clone()], end, prefix, room);
             let leaf = builder.build(arena, room)?;
             let leaf = Box::new(AnyLeaf::Buckets(*leaf));
-            parts.push(Part { first: range.start, leaf });
+            parts.push(PlannedLeaf { first: range.start, leaf });
             Some(())
         };
         if build(range.clone(), room).is_some() {
@@ -264,6 +279,8 @@ fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool 
 /// The longest prefix that these entries should have. If more keys will come beyond an end, which
 /// share less with these, it is no longer than what tells neighbours apart.
 fn most_prefix<S: Schema>(entries: &[Entry], room: Room) -> usize {
+    /// Entries at an end that stand for the others. Chosen, not measured: the key of each is read
+    /// from its record, which takes 64 cache misses at most.
     const SAMPLE: usize = 64;
     let near = match room {
         Room::Above(_) | Room::Behind(_) => &entries[entries.len().saturating_sub(SAMPLE)..],
@@ -292,13 +309,13 @@ fn is_even(ends: &[u32]) -> bool {
 }
 
 /// A jitter for a leaf of such words, by a hash: the same words always give the same.
-fn lot(words: u64) -> u8 {
+fn jitter(words: u64) -> u8 {
     let mixed = (words ^ words >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (u64::BITS - u8::BITS)) as u8
 }
 
 /// Builds one leaf.
-struct Builder<'a, S> {
+struct LeafBuilder<'a, S> {
     entries: &'a [Entry],
     /// The leaf's words for wide keys.
     words: Vec<u64>,
@@ -308,7 +325,7 @@ struct Builder<'a, S> {
     schema: std::marker::PhantomData<S>,
 }
 
-impl<'a, S: Schema> Builder<'a, S> {
+impl<'a, S: Schema> LeafBuilder<'a, S> {
     fn new(entries: &'a [Entry], end: u64, known: Option<&'a [u8]>, room: Room) -> Self {
         if let Some(prefix) = known.filter(|prefix| tells_apart::<S>(entries, prefix, room)) {
             let words = entries.iter().map(|entry| entry.word).collect();
@@ -339,20 +356,20 @@ impl<'a, S: Schema> Builder<'a, S> {
     fn build(&self, arena: &Arena, room: Room) -> Option<Box<Leaf>> {
         let len = self.entries.len();
         let Some(last) = len.checked_sub(1) else {
-            return Some(self.leaf(arena, Address::Line(Line::new(0, 0, 1)), 1));
+            return Some(self.leaf(arena, BucketAddress::Line(BucketLine::new(0, 0, 1)), 1));
         };
         let (first, last) = (self.word(0), self.word(last));
         let line = match room {
-            Room::Even if len <= BUCKET_SLOTS - 3 => Some((Line::new(0, 0, 1), 1)),
+            Room::Even if len <= BUCKET_SLOTS - 3 => Some((BucketLine::new(0, 0, 1), 1)),
             Room::Even | Room::Shrunk => {
                 let is_shrunk = matches!(room, Room::Shrunk);
                 let fill_2 = if is_shrunk { SHRUNK_FILL_2 } else { LINE_FILL_2 };
                 let buckets = (len * 2).div_ceil(fill_2);
-                Some((Line::new(first, last, buckets), buckets))
+                Some((BucketLine::new(first, last, buckets), buckets))
             }
             Room::Dense => {
                 let buckets = len.div_ceil(DENSE_FILL);
-                Some((Line::new(first, last, buckets), buckets))
+                Some((BucketLine::new(first, last, buckets), buckets))
             }
             Room::Behind(_) if !self.ends_regularly() => None,
             Room::Above(ahead) | Room::Behind(ahead) => self.line_ahead(ahead, false),
@@ -361,7 +378,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         if let Some((line, buckets)) = line
             && let Some(ends) = self.ends_by_line(&line, buckets)
         {
-            let leaf = self.leaf(arena, Address::Line(line), buckets);
+            let leaf = self.leaf(arena, BucketAddress::Line(line), buckets);
             return Some(self.fill(arena, leaf, &ends));
         }
         if matches!(room, Room::Shrunk) {
@@ -378,6 +395,7 @@ impl<'a, S: Schema> Builder<'a, S> {
 
     /// Returns true if the last keys are even enough for a line to predict the next ones.
     fn ends_regularly(&self) -> bool {
+        /// Keys at the end. Chosen, not measured: what five or six buckets hold.
         const SAMPLE: usize = 64;
         let len = self.entries.len();
         let start = len - len.min(SAMPLE);
@@ -388,7 +406,9 @@ impl<'a, S: Schema> Builder<'a, S> {
     }
 
     /// A line that leaves room for `ahead` keys above or below, as dense as those at that end.
-    fn line_ahead(&self, ahead: usize, is_below: bool) -> Option<(Line, usize)> {
+    fn line_ahead(&self, ahead: usize, is_below: bool) -> Option<(BucketLine, usize)> {
+        /// Keys at the end. Chosen, not measured: some twenty buckets, so that one uneven
+        /// bucket changes the width by a twentieth.
         const SAMPLE: usize = 256;
         let len = self.entries.len();
         let (first, last) = (self.word(0), self.word(len - 1));
@@ -412,12 +432,12 @@ impl<'a, S: Schema> Builder<'a, S> {
         let buckets = usize::try_from((end - start) / cell).ok()? + 1;
         // The last bucket is a whole one, so that a regular run of keys fills all alike.
         let whole = start.saturating_add(cell.saturating_mul(buckets as u64) - 1);
-        Some((Line::new(start, whole, buckets), buckets))
+        Some((BucketLine::new(start, whole, buckets), buckets))
     }
 
     /// The ends of the entries of each bucket that a line addresses; none if too many of them share
     /// a bucket.
-    fn ends_by_line(&self, line: &Line, buckets: usize) -> Option<Vec<u32>> {
+    fn ends_by_line(&self, line: &BucketLine, buckets: usize) -> Option<Vec<u32>> {
         let len = self.entries.len();
         let place = |i: usize| line.at(self.word(i));
         // Most runs that no line fits show it at a few places.
@@ -466,7 +486,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         let more = ahead.min(room) / BUCKET_SLOTS;
         let ends = self.ends_by_pivots(&firsts).filter(|_| more > 0)?;
         let lowest = firsts.iter().map(|first| self.word(*first)).collect();
-        let leaf = self.leaf(arena, Address::Open(lowest), firsts.len() + more);
+        let leaf = self.leaf(arena, BucketAddress::Open(lowest), firsts.len() + more);
         Some(self.fill(arena, leaf, &ends))
     }
 
@@ -482,11 +502,11 @@ impl<'a, S: Schema> Builder<'a, S> {
     fn pivots(&self, firsts: &[usize], ends: &mut [u32]) -> Option<Pivots> {
         let lowest: Vec<u64> = firsts.iter().map(|first| self.word(*first)).collect();
         let start_of = |at: usize| at.checked_sub(1).map_or(0, |before| ends[before]);
-        let is_good = |unit: &Unit| {
-            let mut start = start_of(unit.first());
-            (0..unit.len()).all(|i| {
-                let at = unit.first() + i;
-                let end = self.end_by_unit(unit, i + 1, start..ends[at]);
+        let is_good = |pivot_block: &PivotBlock| {
+            let mut start = start_of(pivot_block.first());
+            (0..pivot_block.len()).all(|i| {
+                let at = pivot_block.first() + i;
+                let end = self.end_by_pivot_block(pivot_block, i + 1, start..ends[at]);
                 let most = (ends[at] - start_of(at)).max(BUCKET_SLOTS as u32);
                 let is_good = start < end && end - start <= most;
                 start = end;
@@ -495,21 +515,26 @@ impl<'a, S: Schema> Builder<'a, S> {
         };
         let pivots = Pivots::new(&lowest, is_good)?;
         let mut start = 0;
-        for unit in &pivots.units {
-            for i in 1..unit.len() {
-                let end = &mut ends[unit.first() + i - 1];
-                *end = self.end_by_unit(unit, i, start..*end);
+        for pivot_block in &pivots.pivot_blocks {
+            for i in 1..pivot_block.len() {
+                let end = &mut ends[pivot_block.first() + i - 1];
+                *end = self.end_by_pivot_block(pivot_block, i, start..*end);
                 start = *end;
             }
-            start = ends[unit.first() + unit.len() - 1];
+            start = ends[pivot_block.first() + pivot_block.len() - 1];
         }
         Some(pivots)
     }
 
-    /// The end of the entries of a place, if the last of them share a step with the unit's place
-    /// `next`.
-    fn end_by_unit(&self, unit: &Unit, next: usize, entries: Range<u32>) -> u32 {
-        let is_next = |i: &u32| unit.is_from(next, self.word(*i as usize));
+    /// The end of the entries of a place, if the last of them share a step with the pivot block's
+    /// place `next`.
+    fn end_by_pivot_block(
+        &self,
+        pivot_block: &PivotBlock,
+        next: usize,
+        entries: Range<u32>,
+    ) -> u32 {
+        let is_next = |i: &u32| pivot_block.is_from(next, self.word(*i as usize));
         entries.end - entries.rev().take_while(is_next).count() as u32
     }
 
@@ -519,23 +544,23 @@ impl<'a, S: Schema> Builder<'a, S> {
         let buckets = firsts.len();
         if let Some(mut ends) = self.ends_by_pivots(&firsts) {
             let pivots = self.pivots(&firsts, &mut ends)?;
-            let leaf = self.leaf(arena, Address::Pivots(pivots), buckets);
+            let leaf = self.leaf(arena, BucketAddress::Pivots(pivots), buckets);
             return Some(self.fill(arena, leaf, &ends));
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
         // Only byte strings have that many ties.
         let pivots = firsts.iter().map(|first| key::<S>(&self.entries[*first]).into());
-        let leaf = self.leaf(arena, Address::Whole(pivots.collect()), buckets);
+        let leaf = self.leaf(arena, BucketAddress::Whole(pivots.collect()), buckets);
         let len = self.entries.len() as u32;
         let ends: Vec<u32> =
             firsts.iter().skip(1).map(|first| *first as u32).chain([len]).collect();
         Some(self.fill(arena, leaf, &ends))
     }
 
-    fn leaf(&self, arena: &Arena, address: Address, buckets: usize) -> Box<Leaf> {
+    fn leaf(&self, arena: &Arena, address: BucketAddress, buckets: usize) -> Box<Leaf> {
         let mut leaf = Leaf::new(arena, address, buckets, self.prefix, self.entries.len());
-        if let Some(last) = self.entries.len().checked_sub(1).filter(|last| *last >= LOT_MIN) {
-            leaf.lot = lot(self.word(0) ^ self.word(last));
+        if let Some(last) = self.entries.len().checked_sub(1).filter(|last| *last >= JITTER_MIN) {
+            leaf.jitter = jitter(self.word(0) ^ self.word(last));
         }
         leaf
     }
@@ -560,7 +585,11 @@ impl<'a, S: Schema> Builder<'a, S> {
         leaf
     }
 
-    fn probe(&self, entry: &'a Entry) -> Probe<'a> {
-        if S::WIDE { Probe::wide(key::<S>(entry)) } else { Probe { word: entry.word, bytes: &[] } }
+    fn probe(&self, entry: &'a Entry) -> KeyProbe<'a> {
+        if S::WIDE {
+            KeyProbe::wide(key::<S>(entry))
+        } else {
+            KeyProbe { word: entry.word, bytes: &[] }
+        }
     }
 }

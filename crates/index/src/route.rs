@@ -1,379 +1,29 @@
-//! From a key to its leaf: a root over groups over leaves, found by lower bounds.
-//!
-//! Thread safety: bounds never change; children are replaced by CAS. Invariants:
-//!
-//! 1. A branch's first bound counts as the least key; its bounds ascend, and a key belongs to the
-//!    last child whose bound is not above it.
-//! 2. A child's pointer is replaced only while its frozen bit is clear. Once all children of a
-//!    branch are frozen the branch never changes again, and a thread that wants to change it
-//!    replaces the branch.
-//! 3. Children live at least as long as a branch that a pinned thread can reach points to them.
-//! 4. The run beside a child's pointer, and the top at its place, were copied when the branch was
-//!    made, from the child that it had then, and never change. The pointer says whether it still
-//!    leads to that child, and which of the two that child has.
-#![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
+//! From a key to its leaf: a root over groups over leaves, found by lower bounds. What leads from
+//! each to the next is in `raw::branch`.
 
-use std::{mem::MaybeUninit, ptr};
+use std::ptr;
 
-use rhumb_model::code::common_prefix_len;
-use rhumb_sync::{
-    epoch::Guard,
-    primitive::{Arc, AtomicPtr, AtomicU32, Lifetime, Ordering, in_models},
-};
+use rhumb_sync::epoch::Guard;
 
 use crate::{
-    address::{Line, PLACES_2, Top, capped, descend_2, rungs, word_behind},
-    kinds::{AnyLeaf, Node},
+    kinds::AnyLeaf,
     raw::{
+        branch::{Bound, Branch},
         bucket::Bucket,
-        leaf::{HalfWay, Run},
+        leaf::{BucketWay, HalfWay, Leaf},
+        schema::{KeyProbe, Schema},
+        tree::LeafPosition,
     },
-    schema::{Probe, Schema},
-    simd::{Rung, last_up_to},
 };
-
-/// The most leaves of a group.
-pub(crate) const GROUP_MAX: usize = in_models(PLACES_2, 3);
-
-/// A lower bound of a child.
-#[derive(Clone, Debug)]
-pub(crate) struct Bound {
-    pub(crate) word: u64,
-    /// The whole key, if keys are wide.
-    bytes: Option<Arc<[u8]>>,
-}
-
-impl Bound {
-    pub(crate) fn new<S: Schema>(probe: Probe<'_>) -> Self {
-        let word = if S::WIDE { probe.word } else { capped(probe.word) };
-        Self { word, bytes: S::WIDE.then(|| probe.bytes.into()) }
-    }
-
-    pub(crate) fn probe(&self) -> Probe<'_> {
-        Probe { word: self.word, bytes: self.key() }
-    }
-
-    /// The whole key, if keys are wide.
-    fn key(&self) -> &[u8] {
-        self.bytes.as_deref().unwrap_or_default()
-    }
-}
-
-/// Words that are searched around the place that a line names.
-const WINDOW: usize = 8;
-
-/// A line that names the place of any word to within a window.
-struct Hint {
-    line: Line,
-    /// The bounds, padded to a window.
-    words: Box<[u64]>,
-}
-
-impl Hint {
-    /// A hint for these bounds, if a line is good enough.
-    fn new(bounds: &[Bound]) -> Option<Self> {
-        let (second, last) = (bounds.get(1)?, bounds.last()?);
-        let line = Line::new(second.word, last.word, bounds.len());
-        let mut words: Vec<u64> = bounds.iter().map(|bound| bound.word).collect();
-        words[0] = 0;
-        words.resize(words.len().max(WINDOW), u64::MAX);
-        let hint = Self { line, words: words.into() };
-        let is_exact = bounds.iter().enumerate().all(|(place, bound)| {
-            let end = bounds.get(place + 1).map_or(u64::MAX, |next| next.word - 1);
-            hint.place(bound.word) == place && hint.place(end) == place
-        });
-        is_exact.then_some(hint)
-    }
-
-    #[inline(always)]
-    fn place(&self, word: u64) -> usize {
-        let start = self.line.at(word).saturating_sub(WINDOW / 2).min(self.words.len() - WINDOW);
-        let window = self.words[start..].first_chunk::<WINDOW>();
-        start + window.map_or(0, |window| last_up_to(window, capped(word)))
-    }
-}
-
-impl Node for Group {
-    fn run(&self) -> Option<(Run, Option<&Top>)> {
-        None
-    }
-}
-
-/// A child of a branch: half a line.
-#[repr(C, align(32))]
-struct Slot<T> {
-    child: AtomicPtr<T>,
-    /// Written if the pointer has [`HAS_RUN`] set.
-    run: MaybeUninit<Run>,
-}
-
-impl<T: Node> Slot<T> {
-    fn new(child: *mut T) -> Self {
-        // SAFETY: children are never null, and the maker of a branch owns them or has read them
-        // from one that leads to them.
-        match unsafe { &*child }.run() {
-            Some((run, top)) => {
-                let tags = if top.is_some() { HAS_RUN | HAS_TOP } else { HAS_RUN };
-                let child = child.map_addr(|address| address | tags);
-                Self { child: AtomicPtr::new(child), run: MaybeUninit::new(run) }
-            }
-            None => Self { child: AtomicPtr::new(child), run: MaybeUninit::uninit() },
-        }
-    }
-}
-
-/// The tops of children that have one, at the children's places, up to the last child that has one.
-fn tops<T: Node>(children: &[*mut T]) -> Box<[Top]> {
-    // SAFETY: children are never null, and the maker of a branch owns them or has read them from
-    // one that leads to them.
-    let top = |child: &*mut T| unsafe { &**child }.run().and_then(|(_, top)| top.copied());
-    let tops: Vec<Option<Top>> = children.iter().map(top).collect();
-    let len = tops.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-    let empty = [Rung([0; 8]); 2];
-    tops[..len].iter().map(|top| top.unwrap_or(empty)).collect()
-}
-
-/// A node of the route: bounds and children. The alignment leaves room for [`HAS_TOP`] in pointers
-/// to it also where a pointer has four bytes.
-#[repr(align(8))]
-pub(crate) struct Branch<T> {
-    rungs: Box<[Rung]>,
-    levels: usize,
-    /// Used instead of more than two levels of rungs.
-    hint: Option<Hint>,
-    /// The prefix of all wide bounds except the first; `codes` are the words of what follows it.
-    prefix: Box<[u8]>,
-    codes: Box<[u64]>,
-    slots: Box<[Slot<T>]>,
-    /// The tops of the children whose pointers have [`HAS_TOP`] set.
-    tops: Box<[Top]>,
-    /// The number of children that were replaced: their slots have no run.
-    replaced: AtomicU32,
-    bounds: Box<[Bound]>,
-    life: Lifetime,
-}
 
 pub(crate) type Group = Branch<AnyLeaf>;
 pub(crate) type Root = Branch<Group>;
 
-/// A child and its lower bound.
-pub(crate) type Child<T> = (Bound, *mut T);
-
-/// A branch is worn when more than one in this many of its children were replaced.
-const WORN: usize = in_models(8, 2);
-
-/// Set in a child's pointer when it must not be replaced any more.
-const FROZEN: usize = 1;
-/// Set in a child's pointer while the run beside it is its own.
-const HAS_RUN: usize = 2;
-/// Set as well if the child's top finds a bucket; the branch has a copy of the top.
-const HAS_TOP: usize = 4;
-
-const _: () = assert!(align_of::<Group>() > HAS_TOP && align_of::<AnyLeaf>() > HAS_TOP);
-
-/// A child's pointer as it was before anything was set in it.
-#[inline(always)]
-fn plain<T>(child: *mut T) -> *mut T {
-    child.map_addr(|address| address & !(FROZEN | HAS_RUN | HAS_TOP))
-}
-
-impl<T: Node> Branch<T> {
-    /// A branch of at least one child.
-    pub(crate) fn new(children: Vec<Child<T>>) -> Box<Self> {
-        let (bounds, children): (Vec<Bound>, Vec<*mut T>) = children.into_iter().unzip();
-        let mut levels = 2;
-        while 8_usize.pow(levels as u32) < bounds.len() {
-            levels += 1;
-        }
-        let is_wide = bounds.iter().any(|bound| bound.bytes.is_some());
-        let prefix = match &bounds[..] {
-            [_, second, .., last] if is_wide => {
-                &second.key()[..common_prefix_len(second.key(), last.key())]
-            }
-            _ => &[],
-        };
-        let word = |bound: &Bound| match is_wide {
-            true => word_behind(prefix, bound.key()),
-            false => bound.word,
-        };
-        let words: Vec<u64> = bounds.iter().map(word).collect();
-        Box::new(Self {
-            hint: if levels > 2 && !is_wide { Hint::new(&bounds) } else { None },
-            rungs: rungs(&words, levels),
-            prefix: prefix.into(),
-            codes: if is_wide { words.into() } else { Box::default() },
-            levels,
-            tops: tops(&children),
-            slots: children.into_iter().map(Slot::new).collect(),
-            replaced: AtomicU32::new(0),
-            bounds: bounds.into(),
-            life: Lifetime::new(),
-        })
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// About the number of bytes of the branch.
-    pub(crate) fn bytes(&self) -> usize {
-        let bound =
-            |bound: &Bound| size_of::<Bound>() + bound.bytes.as_ref().map_or(0, |b| b.len() + 16);
-        size_of::<Self>()
-            + self.rungs.len() * size_of::<Rung>()
-            + self.len() * size_of::<Slot<T>>()
-            + self.tops.len() * size_of::<Top>()
-            + self.bounds.iter().map(bound).sum::<usize>()
-            + self.prefix.len()
-            + self.codes.len() * size_of::<u64>()
-    }
-
-    pub(crate) fn bound(&self, at: usize) -> Option<&Bound> {
-        self.bounds.get(at)
-    }
-
-    /// The child that a key belongs to.
-    #[inline(always)]
-    pub(crate) fn find<S: Schema>(&self, probe: Probe<'_>) -> usize {
-        let place = if S::WIDE {
-            self.find_wide(probe.bytes)
-        } else if self.levels == 2 {
-            // This is so in every group: its rungs are two levels.
-            descend_2(&self.rungs, probe.word)
-        } else if let Some(hint) = &self.hint {
-            hint.place(probe.word)
-        } else {
-            self.descend(probe.word)
-        };
-        place.min(self.slots.len() - 1)
-    }
-
-    fn find_wide(&self, key: &[u8]) -> usize {
-        let word = word_behind(&self.prefix, key);
-        let place = self.descend(word).min(self.codes.len() - 1);
-        // Places before it have lower words or equal ones; whole keys settle ties.
-        if place == 0 || self.codes[place] < word || self.bounds[place].key() <= key {
-            return place;
-        }
-        self.bounds[1..place].partition_point(|bound| bound.key() <= key)
-    }
-
-    #[inline(always)]
-    fn descend(&self, word: u64) -> usize {
-        let word = capped(word);
-        let (mut place, mut level, mut width) = (0, 0, 1);
-        for _ in 0..self.levels {
-            let rung = self.rungs.get(level + place);
-            place = place * 8 + rung.map_or(0, |rung| last_up_to(&rung.0, word));
-            level += width;
-            width *= 8;
-        }
-        place
-    }
-
-    /// A child; the last one for places beyond it.
-    #[inline(always)]
-    pub(crate) fn child<'g>(&self, at: usize, _guard: &'g Guard) -> &'g T {
-        self.life.touch();
-        let child = self.slots[at.min(self.slots.len() - 1)].child.load(Ordering::Acquire);
-        // SAFETY: children are never null, come from boxes, and live while this branch can be
-        // reached by a pinned thread (invariant 3).
-        unsafe { &*plain(child) }
-    }
-
-    /// A child, and what finds its buckets if the branch has that.
-    #[inline(always)]
-    fn child_and_run<'g>(&'g self, at: usize, _guard: &'g Guard) -> (&'g T, Way<'g>) {
-        self.life.touch();
-        let at = at.min(self.slots.len() - 1);
-        let slot = &self.slots[at];
-        let child = slot.child.load(Ordering::Acquire);
-        // SAFETY: the run was written before the pointer that says so.
-        let run = || unsafe { slot.run.assume_init() };
-        let way = match child.addr() & (HAS_RUN | HAS_TOP) {
-            HAS_RUN => Way::Line(run()),
-            0 => Way::Leaf,
-            _ => self.tops.get(at).map_or(Way::Leaf, |top| Way::Top(run(), top)),
-        };
-        // SAFETY: children are never null, come from boxes, and live while this branch can be
-        // reached by a pinned thread (invariant 3).
-        (unsafe { &*plain(child) }, way)
-    }
-
-    /// Replaces a child by one of the same bound.
-    pub(crate) fn replace(&self, at: usize, old: &T, new: *mut T) -> Replaced {
-        let child = &self.slots[at].child;
-        let is_old = |child: *mut T| ptr::eq(plain(child), old);
-        let now = child.load(Ordering::Acquire);
-        if now.addr() & FROZEN == 0 && is_old(now) {
-            let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
-            match child.compare_exchange(now, new, ok, failed) {
-                Ok(_) => {
-                    self.replaced.fetch_add(1, Ordering::Relaxed);
-                    return Replaced::Done;
-                }
-                // The branch was frozen meanwhile.
-                Err(now) if is_old(now) => return Replaced::Frozen,
-                Err(_) => return Replaced::Lost,
-            }
-        }
-        if is_old(now) { Replaced::Frozen } else { Replaced::Lost }
-    }
-
-    /// Returns true if enough children were replaced that a new branch of the same children would
-    /// be faster.
-    pub(crate) fn is_worn(&self) -> bool {
-        self.replaced.load(Ordering::Relaxed) as usize > self.len() / WORN
-    }
-
-    /// Makes the branch unchangeable and returns its children. Any number of threads may do so at
-    /// once.
-    pub(crate) fn freeze(&self) -> Vec<Child<T>> {
-        let frozen = self.slots.iter().map(|Slot { child, .. }| {
-            let mut now = child.load(Ordering::Acquire);
-            while now.addr() & FROZEN == 0 {
-                let tagged = now.map_addr(|address| address | FROZEN);
-                match child.compare_exchange(now, tagged, Ordering::AcqRel, Ordering::Acquire) {
-                    Ok(_) => break,
-                    Err(changed) => now = changed,
-                }
-            }
-            plain(now)
-        });
-        self.bounds.iter().cloned().zip(frozen).collect()
-    }
-
-    /// The children of a branch that no other thread uses.
-    pub(crate) fn children(&self) -> impl Iterator<Item = *mut T> {
-        self.slots.iter().map(|slot| plain(slot.child.load(Ordering::Acquire)))
-    }
-}
-
-/// The outcome of an attempt to replace a child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Replaced {
-    Done,
-    /// The branch is being replaced.
-    Frozen,
-    /// The child is another one now.
-    Lost,
-}
-
-pub(crate) fn ptr_of<T>(shared: &T) -> *mut T {
-    ptr::from_ref(shared).cast_mut()
-}
-
-/// The way to the buckets of a leaf.
-#[derive(Clone, Copy)]
-pub(crate) enum Way<'g> {
-    Leaf,
-    Line(Run),
-    Top(Run, &'g Top),
-}
+const _: () = assert!(align_of::<AnyLeaf>() >= align_of::<Leaf>(), "pointers have room for tags");
 
 /// The point on the way to a key's bucket that is known.
 #[derive(Clone, Copy)]
-pub(crate) enum Near<'g> {
+pub(crate) enum NearBucket<'g> {
     Bucket(&'g Bucket),
     HalfWay(HalfWay<'g>),
     Leaf(&'g AnyLeaf),
@@ -381,19 +31,19 @@ pub(crate) enum Near<'g> {
 
 /// The leaf that a key belongs to, for as long as the thread is pinned.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'g> {
+pub(crate) struct LeafPlace<'g> {
     pub(crate) root: &'g Root,
     pub(crate) group_at: usize,
     pub(crate) group: &'g Group,
     pub(crate) leaf_at: usize,
     pub(crate) leaf: &'g AnyLeaf,
-    way: Way<'g>,
+    way: BucketWay<'g>,
 }
 
-impl<'g> Place<'g> {
+impl<'g> LeafPlace<'g> {
     /// The leaf that a key belongs to.
     #[inline(always)]
-    pub(crate) fn of<S: Schema>(root: &'g Root, probe: Probe<'_>, guard: &'g Guard) -> Self {
+    pub(crate) fn of<S: Schema>(root: &'g Root, probe: KeyProbe<'_>, guard: &'g Guard) -> Self {
         let group_at = root.find::<S>(probe);
         let group = root.child(group_at, guard);
         Self::at(root, (group_at, group), group.find::<S>(probe), guard)
@@ -407,7 +57,7 @@ impl<'g> Place<'g> {
         leaf_at: usize,
         guard: &'g Guard,
     ) -> Self {
-        let (leaf, way) = group.child_and_run(leaf_at, guard);
+        let (leaf, way) = group.child_and_way(leaf_at, guard);
         Self { root, group_at, group, leaf_at, leaf, way }
     }
 
@@ -416,23 +66,21 @@ impl<'g> Place<'g> {
     #[inline(always)]
     pub(crate) fn bucket(&self, word: u64) -> Option<(&'g Bucket, usize)> {
         match self.way {
-            Way::Line(run) => {
+            BucketWay::Line(line) => {
                 self.leaf.touch();
-                // SAFETY: the run is the leaf's, which lives while the thread is pinned.
-                Some(unsafe { run.bucket(word) })
+                Some(line.bucket(word))
             }
-            Way::Top(run, top) => {
+            BucketWay::Pivots(pivot_root) => {
                 self.leaf.touch();
-                // SAFETY: both are the leaf's, which lives while the thread is pinned.
-                Some(unsafe { run.bucket_by(top, word) })
+                Some(pivot_root.half_way(word).bucket(word))
             }
-            Way::Leaf => None,
+            BucketWay::Leaf => None,
         }
     }
 
     /// The place of the leaf that a key belongs to.
     #[inline(always)]
-    pub(crate) fn seek<S: Schema>(&self, probe: Probe<'_>) -> usize {
+    pub(crate) fn seek<S: Schema>(&self, probe: KeyProbe<'_>) -> usize {
         self.bucket(probe.word).map_or_else(|| self.leaf.place::<S>(probe), |(_, at)| at)
     }
 
@@ -441,8 +89,9 @@ impl<'g> Place<'g> {
     #[inline(always)]
     pub(crate) fn prefetch_once(&self, at: usize, count: usize) -> bool {
         match &self.way {
-            Way::Line(run) | Way::Top(run, _) => run.prefetch_once(at, count),
-            Way::Leaf => return false,
+            BucketWay::Line(line) => line.prefetch_once(at, count),
+            BucketWay::Pivots(pivot_root) => pivot_root.prefetch_once(at, count),
+            BucketWay::Leaf => return false,
         }
         true
     }
@@ -450,27 +99,31 @@ impl<'g> Place<'g> {
     /// Goes as far towards a bucket as is possible without waiting for more memory, and prefetches
     /// what comes next.
     #[inline(always)]
-    pub(crate) fn near(&self, word: u64) -> Near<'g> {
+    pub(crate) fn near(&self, word: u64) -> NearBucket<'g> {
         match self.way {
-            Way::Line(run) => {
+            BucketWay::Line(line) => {
                 self.leaf.touch();
-                // SAFETY: the run is the leaf's, which lives while the thread is pinned.
-                let (bucket, _) = unsafe { run.bucket(word) };
+                let (bucket, _) = line.bucket(word);
                 Bucket::prefetch(bucket);
-                Near::Bucket(bucket)
+                NearBucket::Bucket(bucket)
             }
-            Way::Top(run, top) => {
+            BucketWay::Pivots(pivot_root) => {
                 self.leaf.touch();
-                // SAFETY: both are the leaf's, which lives while the thread is pinned.
-                let half_way = unsafe { run.half_way(top, word) };
+                let half_way = pivot_root.half_way(word);
                 half_way.prefetch();
-                Near::HalfWay(half_way)
+                NearBucket::HalfWay(half_way)
             }
-            Way::Leaf => {
+            BucketWay::Leaf => {
                 AnyLeaf::prefetch(self.leaf);
-                Near::Leaf(self.leaf)
+                NearBucket::Leaf(self.leaf)
             }
         }
+    }
+
+    /// The same without the leaf itself: what replacing the leaf needs.
+    pub(crate) fn position(&self) -> LeafPosition<'g, AnyLeaf> {
+        let Self { root, group_at, group, leaf_at, .. } = *self;
+        LeafPosition { root, group_at, group, leaf_at }
     }
 
     /// Returns true if the leaf is another one now, or is in another group.

@@ -23,20 +23,25 @@ use rhumb_sync::{
 };
 
 use crate::{
-    core::Core,
-    entry::{self, Entry},
+    core::IndexCore,
+    entry::Entry,
     kinds::{AnyLeaf, SCAN_AHEAD, SCAN_STEP},
-    route::Place,
-    schema::{Probe, Schema},
+    raw::schema::{self, KeyProbe, Schema},
+    route::LeafPlace,
 };
 
-/// A scan finds its place again after this many leaves.
+/// A scan finds its place again after this many leaves. Chosen, not measured: 32 leaves have some
+/// 60,000 keys, which take a fraction of a millisecond, beside which finding the place again does
+/// not count.
 const LEAVES_PINNED: usize = in_models(32, 2);
-/// The buckets that are prefetched when a leaf is entered; a short scan needs no more.
+/// The buckets that are prefetched when a leaf is entered. Chosen, not measured: four buckets have
+/// some 36 keys, and a short scan needs no more.
 const FIRST: usize = 4;
-/// The room of a buffer beyond the entries that are wanted: that of a bucket and some nodes.
+/// The room of a buffer beyond the entries that are wanted: 48 entries, a bucket (15) with four
+/// overflow nodes (28) and some more.
 const BUFFER: usize = 48;
-/// The most entries that are read at once.
+/// The most entries that are read at once. Chosen, not measured: 4 KiB of entries, which stay in
+/// the first-level cache until they are yielded.
 const RUN_MAX: usize = 256;
 
 /// An end of a range: the first or last key that may be yielded.
@@ -50,11 +55,11 @@ struct Edge {
 }
 
 impl Edge {
-    fn new(limit: Limit<Probe<'_>>, open_word: u64) -> Self {
+    fn new(limit: Limit<KeyProbe<'_>>, open_word: u64) -> Self {
         let (probe, is_excluded, is_open) = match limit {
             Limit::Included(probe) => (probe, false, false),
             Limit::Excluded(probe) => (probe, true, false),
-            Limit::Unbounded => (Probe { word: open_word, bytes: &[] }, false, true),
+            Limit::Unbounded => (KeyProbe { word: open_word, bytes: &[] }, false, true),
         };
         Self { word: probe.word, bytes: probe.bytes.to_vec(), is_excluded, is_open }
     }
@@ -62,7 +67,7 @@ impl Edge {
     fn exclude<S: Schema>(&mut self, entry: &Entry) {
         (self.is_excluded, self.is_open) = (true, false);
         if S::WIDE {
-            let probe = Probe::wide(entry::key::<S>(entry));
+            let probe = KeyProbe::wide(schema::key::<S>(entry));
             self.word = probe.word;
             self.bytes.clear();
             self.bytes.extend_from_slice(probe.bytes);
@@ -71,8 +76,8 @@ impl Edge {
         }
     }
 
-    fn probe(&self) -> Probe<'_> {
-        Probe { word: self.word, bytes: &self.bytes }
+    fn probe(&self) -> KeyProbe<'_> {
+        KeyProbe { word: self.word, bytes: &self.bytes }
     }
 
     /// Returns true if an entry is above this edge, taken as a lower one.
@@ -80,7 +85,7 @@ impl Edge {
     fn is_below<S: Schema>(&self, entry: &Entry) -> bool {
         if S::WIDE {
             self.is_open || {
-                let key = entry::key::<S>(entry);
+                let key = schema::key::<S>(entry);
                 *key > *self.bytes || (!self.is_excluded && *key == *self.bytes)
             }
         } else {
@@ -93,7 +98,7 @@ impl Edge {
     fn is_above<S: Schema>(&self, entry: &Entry) -> bool {
         if S::WIDE {
             self.is_open || {
-                let key = entry::key::<S>(entry);
+                let key = schema::key::<S>(entry);
                 *key < *self.bytes || (!self.is_excluded && *key == *self.bytes)
             }
         } else {
@@ -102,7 +107,8 @@ impl Edge {
     }
 }
 
-/// A buffer that is kept for the thread's next scan has room for at most this many entries.
+/// A buffer that is kept for the thread's next scan has room for at most this many entries: 16 KiB.
+/// Chosen, not measured: three times what [`RUN_MAX`] needs, and a bound for each thread.
 const SPARE_MAX: usize = 1024;
 
 local! {
@@ -136,9 +142,9 @@ impl Drop for Buffer {
 }
 
 /// One end of a scan.
-struct End<'m> {
+struct ScanEnd<'m> {
     /// The leaf that is being read; none before the first and after a pin has ended.
-    place: Option<Place<'m>>,
+    place: Option<LeafPlace<'m>>,
     /// The bucket to read next; none if there is no other.
     next: Option<usize>,
     /// The last bucket of this leaf that can hold keys of the range.
@@ -153,7 +159,7 @@ struct End<'m> {
     leaves: usize,
 }
 
-impl End<'_> {
+impl ScanEnd<'_> {
     fn new() -> Self {
         let buffer = Buffer::default();
         let left = 0..0;
@@ -208,7 +214,7 @@ impl End<'_> {
 
 /// The ends of a scan that were asked for entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum AskedEnds {
     Neither,
     Front,
     Back,
@@ -216,28 +222,32 @@ enum Asked {
 }
 
 /// The entries of a range, from both ends.
-pub(crate) struct Scan<'m, S: Schema> {
-    core: &'m Core<S>,
-    asked: Asked,
+pub(crate) struct EntryScan<'m, S: Schema> {
+    core: &'m IndexCore<S>,
+    asked: AskedEnds,
     low: Edge,
     high: Edge,
-    front: End<'m>,
-    back: End<'m>,
+    front: ScanEnd<'m>,
+    back: ScanEnd<'m>,
     /// The number of entries to read from below at once: as many as will be asked for, or twice as
     /// many as the last time.
     wanted: usize,
     guard: Guard,
 }
 
-impl<'m, S: Schema> Scan<'m, S> {
-    pub(crate) fn new(core: &'m Core<S>, low: Limit<Probe<'_>>, high: Limit<Probe<'_>>) -> Self {
+impl<'m, S: Schema> EntryScan<'m, S> {
+    pub(crate) fn new(
+        core: &'m IndexCore<S>,
+        low: Limit<KeyProbe<'_>>,
+        high: Limit<KeyProbe<'_>>,
+    ) -> Self {
         Self {
             core,
-            asked: Asked::Neither,
+            asked: AskedEnds::Neither,
             low: Edge::new(low, 0),
             high: Edge::new(high, u64::MAX),
-            front: End::new(),
-            back: End::new(),
+            front: ScanEnd::new(),
+            back: ScanEnd::new(),
             wanted: 1,
             guard: epoch::pin(),
         }
@@ -246,13 +256,17 @@ impl<'m, S: Schema> Scan<'m, S> {
     /// The next entry from below. What its value stands for lives until the next call.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Entry> {
-        if matches!(self.asked, Asked::Neither | Asked::Back) {
+        if matches!(self.asked, AskedEnds::Neither | AskedEnds::Back) {
             self.ask_front();
         }
         loop {
             if let Some(at) = self.front.left.next() {
                 let entry = self.front.buffer.0[at];
-                return if self.asked == Asked::Front { Some(entry) } else { self.low_of(entry) };
+                return if self.asked == AskedEnds::Front {
+                    Some(entry)
+                } else {
+                    self.low_of(entry)
+                };
             }
             if self.front.is_done {
                 return None;
@@ -272,7 +286,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         // Resolves what is between the two ends, and fills the buffer.
         let Some(_) = self.next() else { return &[] };
         let start = self.front.left.start - 1;
-        if self.asked == Asked::Front {
+        if self.asked == AskedEnds::Front {
             self.front.left.start = self.front.left.end.min(start.saturating_add(limit));
         }
         &self.front.buffer.0[start..self.front.left.start]
@@ -281,13 +295,17 @@ impl<'m, S: Schema> Scan<'m, S> {
     /// The next entry from above. What its value stands for lives until the next call.
     #[inline]
     pub(crate) fn next_back(&mut self) -> Option<Entry> {
-        if matches!(self.asked, Asked::Neither | Asked::Front) {
+        if matches!(self.asked, AskedEnds::Neither | AskedEnds::Front) {
             self.ask_back();
         }
         loop {
             if let Some(at) = self.back.left.next_back() {
                 let entry = self.back.buffer.0[at];
-                return if self.asked == Asked::Back { Some(entry) } else { self.high_of(entry) };
+                return if self.asked == AskedEnds::Back {
+                    Some(entry)
+                } else {
+                    self.high_of(entry)
+                };
             }
             if self.back.is_done {
                 return None;
@@ -298,13 +316,15 @@ impl<'m, S: Schema> Scan<'m, S> {
 
     #[cold]
     fn ask_front(&mut self) {
-        self.asked = if self.asked == Asked::Neither { Asked::Front } else { Asked::Both };
+        self.asked =
+            if self.asked == AskedEnds::Neither { AskedEnds::Front } else { AskedEnds::Both };
         self.note_back();
     }
 
     #[cold]
     fn ask_back(&mut self) {
-        self.asked = if self.asked == Asked::Neither { Asked::Back } else { Asked::Both };
+        self.asked =
+            if self.asked == AskedEnds::Neither { AskedEnds::Back } else { AskedEnds::Both };
         self.note_front();
     }
 
@@ -396,7 +416,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         }
     }
 
-    fn enter_front(&mut self, place: Place<'m>, first: usize) {
+    fn enter_front(&mut self, place: LeafPlace<'m>, first: usize) {
         #[cfg(any(test, feature = "counts"))]
         crate::counts::count_places(1);
         // Before the leaf is read, if it is certain that this many are wanted.
@@ -476,7 +496,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         }
     }
 
-    fn enter_back(&mut self, place: Place<'m>, first: usize) {
+    fn enter_back(&mut self, place: LeafPlace<'m>, first: usize) {
         #[cfg(any(test, feature = "counts"))]
         crate::counts::count_places(1);
         self.back.next = Some(first);

@@ -19,10 +19,13 @@ use rhumb_sync::primitive::{AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 static LEVEL: rhumb_sync::primitive::AtomicU32 = rhumb_sync::primitive::AtomicU32::new(PLAIN);
 
+/// Plain code.
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 const PLAIN: u32 = 0;
+/// AVX2 for words in no order, plain code for those that ascend.
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 const AVX2: u32 = 1;
+/// AVX-512.
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 const AVX512: u32 = 2;
 
@@ -53,7 +56,7 @@ fn has_avx2() -> bool {
 /// Eight words of one cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub(crate) struct Rung(pub(crate) [u64; 8]);
+pub(crate) struct SearchNode(pub(crate) [u64; 8]);
 
 /// The set of the `N` words after the one at `first` that equal `key`; the first of them is bit 0.
 ///
@@ -175,10 +178,10 @@ fn last_up_to_plain(words: &[u64; 8], key: u64) -> usize {
     place + usize::from(words[place + 1] <= key)
 }
 
-/// The place of the last of the ascending words of two rungs that is at most `key`; the first word
-/// counts as such.
+/// The place of the last of the ascending words of two search nodes that is at most `key`; the
+/// first word counts as such.
 #[inline(always)]
-pub(crate) fn last_of_two_up_to(rungs: &[Rung; 2], key: u64) -> usize {
+pub(crate) fn last_of_two_up_to(nodes: &[SearchNode; 2], key: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if has_avx512() {
         let place: u64;
@@ -188,14 +191,14 @@ pub(crate) fn last_of_two_up_to(rungs: &[Rung; 2], key: u64) -> usize {
             std::arch::asm!(
                 "vpbroadcastq zmm16, {key}",
                 // Predicate 5: not less, that is `key >= word`.
-                "vpcmpuq k1, zmm16, [{rungs}], 5",
-                "vpcmpuq k2, zmm16, [{rungs} + 64], 5",
+                "vpcmpuq k1, zmm16, [{nodes}], 5",
+                "vpcmpuq k2, zmm16, [{nodes} + 64], 5",
                 "kunpckbw k1, k2, k1",
                 "kmovw {place:e}, k1",
                 "shr {place:e}, 1",
                 "popcnt {place:e}, {place:e}",
                 key = in(reg) key,
-                rungs = in(reg) rungs.as_ptr(),
+                nodes = in(reg) nodes.as_ptr(),
                 place = lateout(reg) place,
                 out("zmm16") _,
                 out("k1") _,
@@ -205,14 +208,14 @@ pub(crate) fn last_of_two_up_to(rungs: &[Rung; 2], key: u64) -> usize {
         }
         return place as usize;
     }
-    last_of_two_up_to_plain(rungs, key)
+    last_of_two_up_to_plain(nodes, key)
 }
 
-/// [`last_of_two_up_to`], searched in the rung that holds the word.
+/// [`last_of_two_up_to`], searched in the search node that holds the word.
 #[inline(always)]
-fn last_of_two_up_to_plain(rungs: &[Rung; 2], key: u64) -> usize {
-    let at = usize::from(rungs[1].0[0] <= key);
-    8 * at + last_up_to_plain(&rungs[at].0, key)
+fn last_of_two_up_to_plain(nodes: &[SearchNode; 2], key: u64) -> usize {
+    let at = usize::from(nodes[1].0[0] <= key);
+    8 * at + last_up_to_plain(&nodes[at].0, key)
 }
 
 /// The number of the `N` words after the one at `first` that are above `key`, among those in
@@ -384,12 +387,12 @@ mod tests {
             0..8 => ascending[i] >> 24,
             _ => (1 << 41 << (i / 2)) + i as u64,
         });
-        let rungs = [0, 1].map(|at| Rung(std::array::from_fn(|i| many[8 * at + i])));
+        let nodes = [0, 1].map(|at| SearchNode(std::array::from_fn(|i| many[8 * at + i])));
         let near = many.into_iter().flat_map(|word| [word.saturating_sub(1), word, word + 1]);
         for key in near.chain([u64::MAX]) {
             let place = many.iter().rposition(|word| *word <= key).unwrap_or(0);
-            assert_eq!(last_of_two_up_to(&rungs, key), place, "{key}");
-            assert_eq!(last_of_two_up_to_plain(&rungs, key), place, "{key}");
+            assert_eq!(last_of_two_up_to(&nodes, key), place, "{key}");
+            assert_eq!(last_of_two_up_to_plain(&nodes, key), place, "{key}");
         }
         for key in ascending.into_iter().chain([0, 5, 7, 9, 1 << 40, u64::MAX / 2]) {
             let expected = ascending.iter().rposition(|word| *word <= key).unwrap_or(0);

@@ -3,10 +3,13 @@
 use rhumb_sync::{epoch, primitive::Ordering};
 
 use crate::{
-    core::Core,
+    core::IndexCore,
     kinds::AnyLeaf,
-    raw::{bucket::BUCKET_SLOTS, leaf::Mode},
-    schema::{Probe, Schema},
+    raw::{
+        bucket::BUCKET_SLOTS,
+        leaf::AddressMode,
+        schema::{KeyProbe, Schema},
+    },
 };
 
 /// Statistics of an [`Index`](super::Index), gathered while other threads may change it.
@@ -42,7 +45,7 @@ pub struct IndexStats {
 }
 
 /// Gathers the statistics of a map.
-pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
+pub(super) fn of<S: Schema>(core: &IndexCore<S>) -> IndexStats {
     let mut stats = IndexStats {
         keys: core.len(),
         retrains: core.retrains.load(Ordering::Relaxed),
@@ -53,13 +56,15 @@ pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
     let guard = epoch::pin();
     stats.groups = core.root(&guard).len();
     let mut slots = 0;
-    let mut place = Some(core.place(Probe::LEAST, &guard));
+    let mut place = Some(core.place(KeyProbe::LEAST, &guard));
     while let Some(current) = place {
         match current.leaf {
             AnyLeaf::Buckets(leaf) => {
                 match leaf.mode() {
-                    Mode::Line => stats.line_leaves += 1,
-                    Mode::Pivots | Mode::Whole | Mode::Open => stats.pivot_leaves += 1,
+                    AddressMode::Line => stats.line_leaves += 1,
+                    AddressMode::Pivots | AddressMode::Whole | AddressMode::Open => {
+                        stats.pivot_leaves += 1
+                    }
                 }
                 stats.buckets += leaf.room();
                 stats.overflow_nodes += leaf.nodes();

@@ -9,17 +9,17 @@ use std::{collections::VecDeque, time::Duration};
 
 use rhumb_sync::primitive::{Condvar, Mutex};
 
-use crate::{op::Trigger, route::Bound};
+use crate::{op::Trigger, raw::branch::Bound};
 
 /// Work for trainers.
 #[derive(Default)]
 pub(crate) struct Trainers {
-    queue: Mutex<Queue>,
+    queue: Mutex<TrainerQueue>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct TrainerQueue {
     /// Lower bounds of leaves, and the reasons to replace them.
     leaves: VecDeque<(Bound, Trigger)>,
     is_stopped: bool,
@@ -38,21 +38,21 @@ impl Trainers {
         self.wake.notify_all();
     }
 
-    /// The next work; [`Work::Nothing`] if none comes within `patience`.
-    pub(crate) fn next(&self, patience: Option<Duration>) -> Work {
+    /// The next work; [`TrainerWork::Nothing`] if none comes within `patience`.
+    pub(crate) fn next(&self, patience: Option<Duration>) -> TrainerWork {
         let mut queue = self.queue.lock();
         loop {
             if queue.is_stopped {
-                return Work::Stop;
+                return TrainerWork::Stop;
             }
             if let Some((lower, trigger)) = queue.leaves.pop_front() {
-                return Work::Replace(lower, trigger);
+                return TrainerWork::Replace(lower, trigger);
             }
             match patience {
                 None => self.wake.wait(&mut queue),
                 Some(patience) => {
                     if self.wake.wait_for(&mut queue, patience).timed_out() {
-                        return Work::Nothing;
+                        return TrainerWork::Nothing;
                     }
                 }
             }
@@ -61,7 +61,7 @@ impl Trainers {
 }
 
 /// Work for a trainer.
-pub(crate) enum Work {
+pub(crate) enum TrainerWork {
     /// To replace the leaf with this lower bound.
     Replace(Bound, Trigger),
     Nothing,

@@ -33,6 +33,7 @@ impl Bug {
 }
 
 const ADDRESS: &str = "crates/index/src/address.rs";
+const BRANCH: &str = "crates/index/src/raw/branch.rs";
 const BUCKET: &str = "crates/index/src/raw/bucket.rs";
 const BINS: &str = "crates/index/src/published/bins.rs";
 const CLAIM: &str = "crates/index/src/published/claim.rs";
@@ -45,9 +46,9 @@ const KINDS: &str = "crates/index/src/kinds.rs";
 const LEAF: &str = "crates/index/src/raw/leaf.rs";
 const PLAN: &str = "crates/index/src/plan.rs";
 const RETRAIN: &str = "crates/index/src/core/retrain.rs";
-const ROUTE: &str = "crates/index/src/route.rs";
 const SCAN: &str = "crates/index/src/scan.rs";
 const SLOTS: &str = "crates/index/src/published/slots.rs";
+const TREE: &str = "crates/index/src/raw/tree.rs";
 
 /// All of them, those of a suite together.
 pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
@@ -130,7 +131,7 @@ static INDEX: [Bug; 41] = [
     },
     Bug {
         name: "a group is replaced without freezing it",
-        file: ROUTE,
+        file: BRANCH,
         sound: "            while now.addr() & FROZEN == 0 {",
         broken: "            while now.is_null() {",
         suite: Models,
@@ -138,7 +139,7 @@ static INDEX: [Bug; 41] = [
     },
     Bug {
         name: "the run of a replaced leaf counts as its successor's",
-        file: ROUTE,
+        file: BRANCH,
         sound: "match child.compare_exchange(now, new, ok, failed) {",
         broken: "match child.compare_exchange(now, new.map_addr(|a| a | now.addr() & HAS_RUN), ok, failed) {",
         suite: Models,
@@ -146,15 +147,15 @@ static INDEX: [Bug; 41] = [
     },
     Bug {
         name: "who lost the race for a leaf takes it for won",
-        file: RETRAIN,
-        sound: "                Replaced::Lost => return false,",
-        broken: "                Replaced::Lost => return true,",
+        file: TREE,
+        sound: "                ReplaceOutcome::Lost => return false,",
+        broken: "                ReplaceOutcome::Lost => return true,",
         suite: Models,
         test: "two_helpers_replace_a_leaf",
     },
     Bug {
         name: "a replaced group is published over another's",
-        file: RETRAIN,
+        file: TREE,
         sound: "            .is_some_and(|now| now.iter().zip(replaced).all(|((_, p), old)| *p == ptr_of(*old)));",
         broken: "            .is_some();",
         suite: Models,
@@ -162,17 +163,17 @@ static INDEX: [Bug; 41] = [
     },
     Bug {
         name: "a replaced leaf is freed at once",
-        file: RETRAIN,
-        sound: "            self.retire(Waste::Leaf(ptr_of(leaf)), leaf.bytes(), guard);",
-        broken: "            Box::from_raw(ptr_of(leaf)).free(&self.arena);",
+        file: TREE,
+        sound: "            unsafe { self.garbage.retire(guard, unlinked, bytes, &self.arena) };",
+        broken: "            let _ = bytes;\n            unsafe { unlinked.free(&self.arena) };",
         suite: Models,
         test: "a_read_is_right_while_its_leaf_is_replaced",
     },
     Bug {
         name: "a replaced value is freed at once",
-        file: CORE,
-        sound: "        unsafe { self.retire(Waste::Value(word, std::marker::PhantomData), bytes, guard) };",
-        broken: "        let _ = guard;\n        unsafe { S::free_value(word) };",
+        file: TREE,
+        sound: "        unsafe { self.garbage.retire(guard, Waste::Value(word, PhantomData), bytes, &self.arena) };",
+        broken: "        let _ = (guard, bytes);\n        unsafe { S::free_value(word) };",
         suite: Models,
         test: "a_boxed_value_is_not_freed",
     },
@@ -259,7 +260,7 @@ static INDEX: [Bug; 41] = [
     Bug {
         name: "a wider run is linked without a claim",
         file: SLOTS,
-        sound: "        let _claim = Claim::new(&home.header, 0)?;\n",
+        sound: "        let _claim = SlotClaim::new(&home.header, 0)?;\n",
         broken: "",
         suite: Models,
         test: "no_run_is_linked_to_a_frozen_group",
@@ -284,7 +285,7 @@ static INDEX: [Bug; 41] = [
         name: "a secondary array is published by a store",
         file: GAPPED,
         sound: "        let linked = match self.secondary.compare_exchange(none, block.as_ptr(), ok, failed) {\n",
-        broken: "        let _: (*mut Array, _, _) = (none, ok, failed);\n        self.secondary.store(block.as_ptr(), Ordering::Release);\n        let linked = match Ok::<(), *mut Array>(()) {\n",
+        broken: "        let _: (*mut GapArray, _, _) = (none, ok, failed);\n        self.secondary.store(block.as_ptr(), Ordering::Release);\n        let linked = match Ok::<(), *mut GapArray>(()) {\n",
         suite: Models,
         test: "a_secondary_array_is_made_once",
     },
@@ -347,13 +348,13 @@ static INDEX: [Bug; 41] = [
     Bug {
         name: "a leaf is filled by one line and addressed by another",
         file: PLAN,
-        sound: "            let leaf = self.leaf(arena, Address::Line(line), buckets);\n            return",
-        broken: "            let line = Line::new(first, last, buckets);\n            let leaf = self.leaf(arena, Address::Line(line), buckets);\n            return",
+        sound: "            let leaf = self.leaf(arena, BucketAddress::Line(line), buckets);\n            return",
+        broken: "            let line = BucketLine::new(first, last, buckets);\n            let leaf = self.leaf(arena, BucketAddress::Line(line), buckets);\n            return",
         suite: Unit,
         test: "sorted_runs_grow_well_at_either_end",
     },
     Bug {
-        name: "a word far above a unit's places wraps around",
+        name: "a word far above a pivot block's places wraps around",
         file: ADDRESS,
         sound: "step.min(u64::from(STEP_PAD - 1)) as u16",
         broken: "step as u16",
@@ -363,24 +364,24 @@ static INDEX: [Bug; 41] = [
     Bug {
         name: "entries that share a step with the next bucket stay in theirs",
         file: PLAN,
-        sound: "                *end = self.end_by_unit(unit, i, start..*end);\n",
+        sound: "                *end = self.end_by_pivot_block(pivot_block, i, start..*end);\n",
         broken: "                *end = (*end).max(start);\n",
         suite: Unit,
         test: "uneven_at_every_scale",
     },
     Bug {
         name: "groups whose leaves were replaced are never made anew",
-        file: ROUTE,
+        file: BRANCH,
         sound: "self.replaced.load(Ordering::Relaxed) as usize > self.len() / WORN",
         broken: "false && self.len() / WORN == 0",
         suite: Unit,
         test: "leaves_that_were_replaced_are_found_by_their_runs_again",
     },
     Bug {
-        name: "the record of a removed key is freed with both joined leaves",
-        file: RETRAIN,
-        sound: "std::mem::take(&mut dead)",
-        broken: "dead.clone()",
+        name: "the record of a removed key is freed twice",
+        file: TREE,
+        sound: "        for record in dead {\n",
+        broken: "        for record in dead.iter().chain(&dead).copied() {\n",
         suite: Addresses,
         test: "growth",
     },

@@ -53,8 +53,6 @@ const INDEX: Layers = Layers {
         "address",
         "key",
         "value",
-        "record",
-        "schema",
         "preset",
         "range",
         "entry",

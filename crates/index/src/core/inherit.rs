@@ -4,12 +4,17 @@
 //! Thread safety: as in `core`. The other map may be written meanwhile. What is copied of a leaf or
 //! a branch never changes, except that a leaf opens buckets; of those, the ones that are open are
 //! copied.
+#![allow(unsafe_code, reason = "promises what the leaves hold")]
 
 use rhumb_sync::{arena::Arena, epoch::Guard, primitive::Arc};
 
-use crate::{core::Core, kinds::AnyLeaf, route::Branch, schema::Schema};
+use crate::{
+    core::IndexCore,
+    kinds::AnyLeaf,
+    raw::{branch::Node, schema::Schema},
+};
 
-impl<S: Schema> Core<S> {
+impl<S: Schema> IndexCore<S> {
     /// An empty map whose leaves lie in this arena and are addressed as those of this map are now,
     /// so that keys which are distributed in the same way find their room. O(leaves). The room for
     /// their keys is reserved, and touched when they come. None if this map has leaves that are not
@@ -28,11 +33,8 @@ impl<S: Schema> Core<S> {
             }
             groups.push((root.bound(group_at)?.clone(), leaves));
         }
-        let groups = groups.into_iter().map(|(bound, leaves)| {
-            let leaves = leaves.into_iter().map(|(bound, leaf)| (bound, Box::into_raw(leaf)));
-            (bound, Box::into_raw(Branch::new(leaves.collect())))
-        });
-        let core = Self::with_root(arena, self.preset, None, Branch::new(groups.collect()));
+        // SAFETY: the leaves were made in this arena just now, without keys.
+        let core = unsafe { Self::with_leaves(arena, self.preset, None, groups) };
         core.count_heap(guard, heap_bytes as i64);
         Some(core)
     }

@@ -8,7 +8,7 @@
 //! 2. A writer that finds its bucket frozen replaces the leaf itself and tries again: the content
 //!    of a frozen leaf is the same for all, and the first replacement counts.
 //! 3. The word of a value is owned by the slot or record that holds it until a write takes it out.
-#![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
+#![allow(unsafe_code, reason = "gives up what a write took out")]
 
 mod inherit;
 pub(crate) mod retrain;
@@ -18,45 +18,42 @@ mod tune;
 use rhumb_sync::{
     arena::Arena,
     epoch::Guard,
-    garbage::{Garbage, Piece},
     mapping::Gauge,
-    primitive::{Arc, AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering, in_models},
+    primitive::{Arc, AtomicI64, AtomicU64, Mutex, Ordering, in_models},
 };
 
 use self::retrain::after_add;
 use crate::{
     entry::Entry,
     kinds::AnyLeaf,
-    op::{Action, Outcome, Trigger, cell_of, reader, slot_value},
+    op::{Action, Outcome, Trigger},
     parts,
     plan::Growth,
     preset::Preset,
     raw::{
-        bucket::{Bucket, Locked, NoRoom, Spot},
+        branch::Bound,
+        bucket::{Bucket, KeySlot, Locked, NoRoom},
         leaf::Leaf,
+        record,
+        schema::{KeyProbe, Schema, cell_of, is_same, reader, slot_value},
+        tree::{BoundLeaf, LeafTree},
     },
-    record,
-    route::{Bound, Branch, Group, Place, Root},
-    schema::{Probe, Schema, is_same},
+    route::{LeafPlace, Root},
     simd,
     trainers::Trainers,
 };
 
 /// The number of cache lines that counters are spread over, so that threads rarely share one.
+/// Chosen, not measured: 16 of them take 2 KiB of each map; more threads than that share.
 const COUNTERS: usize = in_models(16, 2);
 
-/// Bytes that wait in one of sixteen stripes before a thread looks which may be freed. Looking
-/// interrupts all threads, and takes longer than most replacements of a leaf may.
-const GARBAGE_BYTES: usize = 1 << 20;
-
 /// A map from keys to words.
-pub(crate) struct Core<S: Schema> {
-    pub(crate) root: AtomicPtr<Root>,
+pub(crate) struct IndexCore<S: Schema> {
+    tree: LeafTree<AnyLeaf, S>,
     /// The arena that leaves lie in; maps may share one.
     pub(crate) arena: Arc<Arena>,
     /// The kind of leaves that new ones are, and how they are built.
     pub(crate) preset: Preset,
-    garbage: Garbage<Waste<S>>,
     counters: [Counter; COUNTERS],
     pub(crate) retrains: AtomicU64,
     /// Room for the entries of a leaf that is being replaced, empty; kept because the system takes
@@ -87,40 +84,7 @@ enum Refused {
     Moved,
 }
 
-/// Memory that was unlinked.
-pub(crate) enum Waste<S> {
-    Leaf(*mut AnyLeaf),
-    Group(*mut Group),
-    Root(*mut Root),
-    /// A record without its value.
-    Record(u64),
-    Value(u64, std::marker::PhantomData<S>),
-}
-
-// SAFETY: what it owns may be freed on any thread; values are `Send`.
-unsafe impl<S> Send for Waste<S> {}
-
-impl<S: Schema> Piece for Waste<S> {
-    type Context = Arena;
-
-    /// # Safety
-    /// As for every [`Piece`]: no thread uses it again.
-    unsafe fn free(self, arena: &Arena) {
-        // SAFETY: each pointer came from a box, or word from a record or value, and the caller says
-        // that no thread uses it again.
-        unsafe {
-            match self {
-                Self::Leaf(leaf) => Box::from_raw(leaf).free(arena),
-                Self::Group(group) => drop(Box::from_raw(group)),
-                Self::Root(root) => drop(Box::from_raw(root)),
-                Self::Record(record) => record::free(record),
-                Self::Value(word, _) => S::free_value(word),
-            }
-        }
-    }
-}
-
-impl<S: Schema> Core<S> {
+impl<S: Schema> IndexCore<S> {
     pub(crate) fn new(preset: Preset, trainers: Option<Trainers>) -> Self {
         Self::within(Arc::new(Arena::packed(&Gauge::default())), preset, trainers)
     }
@@ -128,25 +92,28 @@ impl<S: Schema> Core<S> {
     /// An empty map whose leaves lie in this arena.
     pub(crate) fn within(arena: Arc<Arena>, preset: Preset, trainers: Option<Trainers>) -> Self {
         simd::detect();
-        let least = || Bound::new::<S>(Probe::LEAST);
+        let least = || Bound::new::<S>(KeyProbe::LEAST);
         let leaves = parts::parts::<S>(preset, &arena, &[], Growth::Even, None, None);
-        let leaves = leaves.into_iter().map(|part| (least(), Box::into_raw(part.leaf)));
-        let group = Box::into_raw(Branch::new(leaves.collect()));
-        Self::with_root(arena, preset, trainers, Branch::new(vec![(least(), group)]))
+        let leaves = leaves.into_iter().map(|part| (least(), part.leaf)).collect();
+        // SAFETY: the leaves were made in this arena just now, without keys.
+        unsafe { Self::with_leaves(arena, preset, trainers, vec![(least(), leaves)]) }
     }
 
-    /// A map of the leaves that a root leads to.
-    pub(crate) fn with_root(
+    /// A map of these groups of leaves.
+    ///
+    /// # Safety
+    /// As for [`LeafTree::new`].
+    unsafe fn with_leaves(
         arena: Arc<Arena>,
         preset: Preset,
         trainers: Option<Trainers>,
-        root: Box<Root>,
+        groups: Vec<(Bound, Vec<BoundLeaf<AnyLeaf>>)>,
     ) -> Self {
         Self {
-            root: AtomicPtr::new(Box::into_raw(root)),
+            // SAFETY: the caller's promise.
+            tree: unsafe { LeafTree::new(Arc::clone(&arena), groups) },
             preset,
             arena,
-            garbage: Garbage::new(GARBAGE_BYTES),
             counters: std::array::from_fn(|_| Counter::default()),
             retrains: AtomicU64::new(0),
             scratch: Mutex::default(),
@@ -156,29 +123,27 @@ impl<S: Schema> Core<S> {
     }
 
     #[inline(always)]
-    pub(crate) fn root<'g>(&self, _guard: &'g Guard) -> &'g Root {
-        // SAFETY: the root is never null and comes from a box; a replaced one is freed only when no
-        // thread that could have loaded it is pinned.
-        unsafe { &*self.root.load(Ordering::Acquire) }
+    pub(crate) fn root<'g>(&'g self, guard: &'g Guard) -> &'g Root {
+        self.tree.root(guard)
     }
 
     #[inline(always)]
-    pub(crate) fn place<'g>(&self, probe: Probe<'_>, guard: &'g Guard) -> Place<'g> {
-        Place::of::<S>(self.root(guard), probe, guard)
+    pub(crate) fn place<'g>(&'g self, probe: KeyProbe<'_>, guard: &'g Guard) -> LeafPlace<'g> {
+        LeafPlace::of::<S>(self.root(guard), probe, guard)
     }
 
     /// The last leaf.
-    pub(crate) fn last_place<'g>(&self, guard: &'g Guard) -> Place<'g> {
+    pub(crate) fn last_place<'g>(&'g self, guard: &'g Guard) -> LeafPlace<'g> {
         let root = self.root(guard);
         let group_at = root.len() - 1;
         let group = root.child(group_at, guard);
         let leaf_at = group.len() - 1;
-        Place::at(root, (group_at, group), leaf_at, guard)
+        LeafPlace::at(root, (group_at, group), leaf_at, guard)
     }
 
     /// The word of a key's value, which lives while the thread is pinned. Never waits.
     #[inline(always)]
-    pub(crate) fn get(&self, probe: Probe<'_>, guard: &Guard) -> Option<u64> {
+    pub(crate) fn get(&self, probe: KeyProbe<'_>, guard: &Guard) -> Option<u64> {
         let place = self.place(probe, guard);
         if let Some((bucket, _)) = place.bucket(probe.word) {
             Bucket::prefetch(bucket);
@@ -197,7 +162,7 @@ impl<S: Schema> Core<S> {
 
     /// Writes one key.
     #[inline(always)]
-    pub(crate) fn write(&self, probe: Probe<'_>, action: Action, guard: &Guard) -> Outcome {
+    pub(crate) fn write(&self, probe: KeyProbe<'_>, action: Action, guard: &Guard) -> Outcome {
         loop {
             let place = self.place(probe, guard);
             let leaf = match place.leaf {
@@ -239,9 +204,9 @@ impl<S: Schema> Core<S> {
     #[inline(never)]
     fn write_other(
         &self,
-        place: &Place<'_>,
+        place: &LeafPlace<'_>,
         leaf: &AnyLeaf,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
         guard: &Guard,
     ) -> Option<Outcome> {
@@ -273,11 +238,9 @@ impl<S: Schema> Core<S> {
         if S::HAS_RECORDS && is_added {
             self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
         }
-        if let Some(record) = replaced {
-            // SAFETY: the slot holds another record since, and nothing that can be reached from now
-            // on holds this one.
-            unsafe { self.retire_record(record, guard) };
-        }
+        // SAFETY: the slot holds another record since, and nothing that can be reached from now on
+        // holds this one.
+        unsafe { self.retire_record(replaced, guard) };
         if let Some(trigger) = trigger {
             self.retrain(place, trigger, guard);
         }
@@ -290,7 +253,7 @@ impl<S: Schema> Core<S> {
         mut locked: Locked<'a>,
         leaf: &'a Leaf,
         (word, at): (u64, usize),
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
         guard: &Guard,
     ) -> InBucket {
@@ -329,11 +292,9 @@ impl<S: Schema> Core<S> {
                 };
                 drop(locked);
                 self.count(guard, 1);
-                if let Some(record) = replaced {
-                    // SAFETY: the slot holds another record since, and no other leaf that can be
-                    // reached from now on holds this one.
-                    unsafe { self.retire_record(record, guard) };
-                }
+                // SAFETY: the slot holds another record since, and no other leaf that can be
+                // reached from now on holds this one.
+                unsafe { self.retire_record(replaced, guard) };
                 Ok((Outcome::changed(None), trigger))
             }
         }
@@ -345,7 +306,7 @@ impl<S: Schema> Core<S> {
         locked: &mut Locked<'a>,
         leaf: &'a Leaf,
         (word, at): (u64, usize),
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         new: u64,
         guard: &Guard,
     ) -> Result<Option<Trigger>, Refused> {
@@ -380,8 +341,8 @@ impl<S: Schema> Core<S> {
     fn add_again<'a>(
         &self,
         locked: &mut Locked<'a>,
-        spot: &Spot<'a>,
-        probe: Probe<'_>,
+        spot: &KeySlot<'a>,
+        probe: KeyProbe<'_>,
         new: u64,
         guard: &Guard,
     ) -> Option<u64> {
@@ -424,11 +385,11 @@ impl<S: Schema> Core<S> {
 
     /// Frees what no thread can hold any more.
     pub(crate) fn collect_garbage(&self) {
-        self.garbage.collect(&self.arena);
+        self.tree.collect_garbage();
     }
 
     pub(crate) fn garbage_bytes(&self) -> usize {
-        self.garbage.bytes()
+        self.tree.garbage_bytes()
     }
 
     /// Frees a value that a write took out, once no reader can hold it.
@@ -437,71 +398,26 @@ impl<S: Schema> Core<S> {
     /// The word was a value's of this map, and this is the only time that it is retired.
     pub(crate) unsafe fn retire_value(&self, word: u64, bytes: usize, guard: &Guard) {
         self.count_heap(guard, -(bytes as i64));
-        // SAFETY: a write took it out, so that readers from now on cannot find it.
-        unsafe { self.retire(Waste::Value(word, std::marker::PhantomData), bytes, guard) };
+        // SAFETY: the caller's promise.
+        unsafe { self.tree.retire_value(word, bytes, guard) };
     }
 
-    /// Frees something once no reader can hold it.
+    /// Frees the record that a key had before it came back, once no reader can hold it.
     ///
     /// # Safety
-    /// It was unlinked, and this is the only time that it is retired.
-    pub(super) unsafe fn retire(&self, waste: Waste<S>, bytes: usize, guard: &Guard) {
-        // SAFETY: the caller's promise.
-        unsafe { self.garbage.retire(guard, waste, bytes, &self.arena) };
+    /// The slot holds another record since, and no other leaf that can be reached from now on holds
+    /// this one.
+    unsafe fn retire_record(&self, record: Option<u64>, guard: &Guard) {
+        if let Some(record) = record {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { self.tree.retire_record(record, guard) };
+            self.count_heap(guard, -(bytes as i64));
+        }
     }
 }
 
 /// The cell that holds the word of a spot's value.
 #[inline(always)]
-fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &Spot<'a>) -> &'a AtomicU64 {
+fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &KeySlot<'a>) -> &'a AtomicU64 {
     cell_of::<S>(locked.value(spot))
-}
-
-impl<S: Schema> Drop for Core<S> {
-    fn drop(&mut self) {
-        self.garbage.free_all(&self.arena);
-        let root = self.root.load(Ordering::Acquire);
-        // SAFETY: `&mut self` says that no other thread uses the map. What is reachable was not
-        // retired: each leaf, each group and the root is in one place, and so is each record and
-        // value.
-        unsafe {
-            let root = Box::from_raw(root);
-            for group in root.children() {
-                let group = Box::from_raw(group);
-                for leaf in group.children() {
-                    let leaf = Box::from_raw(leaf);
-                    if S::IS_OWNER {
-                        free_contents::<S>(&leaf);
-                    }
-                    leaf.free(&self.arena);
-                }
-            }
-        }
-    }
-}
-
-/// Frees the records and values of a leaf.
-///
-/// # Safety
-/// No thread uses them again.
-unsafe fn free_contents<S: Schema>(leaf: &AnyLeaf) {
-    let mut entries = Vec::new();
-    leaf.collect::<S>(&mut entries);
-    for Entry { value: slot, .. } in entries {
-        // SAFETY: present slots own their record and value; the caller gives them up.
-        unsafe {
-            let value = match S::HAS_RECORDS {
-                true => record::value(slot).load(Ordering::Relaxed),
-                false => slot,
-            };
-            S::free_value(value);
-            if S::HAS_RECORDS {
-                record::free(slot);
-            }
-        }
-    }
-    if S::HAS_RECORDS {
-        // SAFETY: slots of removed keys own their record; the caller gives them up.
-        leaf.for_each_dead(|slot| unsafe { record::free(slot) });
-    }
 }

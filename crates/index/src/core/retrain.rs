@@ -10,7 +10,7 @@
 //! 1. Each bucket of the replaced leaves is frozen before its content is copied.
 //! 2. A leaf that was not published is freed by its maker. A leaf that was replaced is retired by
 //!    the thread that replaced it, with the records of the keys that were removed from it.
-#![allow(unsafe_code, reason = "publishes leaves and retires what they replace")]
+#![allow(unsafe_code, reason = "promises what the published leaves hold")]
 
 use rhumb_sync::{
     epoch::Guard,
@@ -18,43 +18,62 @@ use rhumb_sync::{
 };
 
 use crate::{
-    core::{Core, Waste},
+    core::IndexCore,
     counts::count_moved,
-    entry::{self, Entry},
+    entry::Entry,
     kinds::AnyLeaf,
     op::Trigger,
     parts,
-    plan::{Growth, Part},
-    raw::leaf::{Leaf, NODES_MAX},
-    record,
-    route::{Bound, Branch, Child, GROUP_MAX, Group, Place, Replaced, ptr_of},
-    schema::{Probe, Schema},
+    plan::{Growth, PlannedLeaf},
+    raw::{
+        branch::{Bound, Node},
+        leaf::{Leaf, NODES_MAX},
+        schema::{self, KeyProbe, Schema},
+        tree::BoundLeaf,
+    },
+    route::LeafPlace,
 };
 
 /// A leaf is retrained at this many overflow nodes for 64 buckets, plus its jitter (see
-/// [`NODES_SPREAD`]).
+/// [`NODES_SPREAD`]). Chosen, not measured: fewer than one bucket in six then has a node, and nodes
+/// add 8 % to the memory of the buckets.
 const NODES_OF_64: usize = 10;
 /// The jitter adds up to this many nodes for 64 buckets, by a hash of the leaf's words. Leaves that
-/// were loaded together, and fill together, are then not all replaced at once.
+/// were loaded together, and fill together, are then not all replaced at once. Chosen, not
+/// measured: the fullest leaf has 26 nodes for 64 buckets, which add 20 % to the memory of the
+/// buckets.
 const NODES_SPREAD: usize = 16;
-/// Every leaf may have this many nodes more, which counts if it is small.
+/// Every leaf may have this many nodes more. Chosen, not measured: without them [`NODES_OF_64`]
+/// would have a leaf of fewer than seven buckets retrained at its first node.
 const NODES_FREE: usize = in_models(4, 1);
-/// A leaf is retrained when one of its buckets has this many overflow nodes.
+/// A leaf is retrained when one of its buckets has this many overflow nodes. Chosen, not measured:
+/// the third node comes with the bucket's thirtieth key, and a lookup reads at most three nodes
+/// after the bucket.
 const CHAIN_MAX: usize = 3;
 /// The same limit for the first or the last bucket of a leaf without a line. No line predicts where
 /// keys beyond the others go, so each replacement lasts only as long as the chain takes to grow to
-/// this length.
+/// this length. Chosen, not measured: the eighth node comes with the bucket's 65th key, so that the
+/// leaf is copied half as often as with [`CHAIN_MAX`], and lookups of these keys read up to eight
+/// nodes.
 const END_CHAIN_MAX: usize = 8;
 /// The writer itself replaces the leaf, whatever other threads are doing, when a bucket has this
-/// many nodes.
+/// many nodes. Chosen, not measured: half as many again as [`END_CHAIN_MAX`], so that a trainer has
+/// the time of 28 inserts into this bucket, and a lookup reads at most twelve nodes.
 const CHAIN_LIMIT: usize = 12;
-/// Leaves of fewer keys are joined with a neighbour when they are retrained after removals.
+/// Leaves of fewer keys are joined with a neighbour when they are retrained after removals. Chosen,
+/// not measured: two thirds of `LEAF_TARGET`, so that a leaf cut from a larger one is not joined
+/// again after a few removals.
 const JOIN_BELOW: usize = in_models(1200, 6);
 /// After a leaf was replaced because of removals, this many leaves are looked at for one to move.
+/// Chosen, not measured: a look reads one line of each leaf, so it takes at most 16 cache misses,
+/// one or two microseconds, beside the tens of microseconds of the replacement.
 const GATHER: usize = 16;
-/// Keys come in order if at most one of this many is below the one before.
+/// Keys come in order if at most one of this many is below the one before. Chosen, not measured: of
+/// the thirty keys of a full chain three may come late, as where a few threads append.
 const ORDERED_OF: usize = 8;
-/// A writer looks this many times at a frozen leaf before it replaces the leaf itself.
+/// A writer looks this many times at a frozen leaf before it replaces the leaf itself. Chosen, not
+/// measured: at some 20 ns a look this is about as long as replacing a leaf of 2000 keys takes at
+/// 20 ns each.
 const PATIENCE: usize = in_models(2000, 1);
 
 /// The trigger, if any, that follows from a key that went into an overflow node.
@@ -73,14 +92,14 @@ pub(crate) fn after_add(leaf: &Leaf, (word, at): (u64, usize), chain: usize) -> 
 
 /// The most overflow nodes that a leaf may have.
 pub(crate) fn most_nodes(leaf: &Leaf) -> usize {
-    let of_64 = NODES_OF_64 + leaf.lot as usize * NODES_SPREAD / (1 << u8::BITS);
+    let of_64 = NODES_OF_64 + leaf.jitter as usize * NODES_SPREAD / (1 << u8::BITS);
     (leaf.len() * of_64 / 64 + NODES_FREE).min(NODES_MAX)
 }
 
-impl<S: Schema> Core<S> {
+impl<S: Schema> IndexCore<S> {
     /// Replaces the leaf of `place`, unless another thread does or did.
     #[cold]
-    pub(crate) fn retrain(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
+    pub(crate) fn retrain(&self, place: &LeafPlace<'_>, trigger: Trigger, guard: &Guard) {
         let leaf = place.leaf;
         match trigger {
             Trigger::Frozen => {
@@ -107,7 +126,7 @@ impl<S: Schema> Core<S> {
     }
 
     /// Replaces the leaf of `place` now; does nothing if another thread was faster.
-    pub(crate) fn replace(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
+    pub(crate) fn replace(&self, place: &LeafPlace<'_>, trigger: Trigger, guard: &Guard) {
         let mut entries = std::mem::take(&mut *self.scratch.lock());
         let mut dead = Vec::new();
         collect::<S>(place.leaf, &mut entries, &mut dead);
@@ -132,29 +151,24 @@ impl<S: Schema> Core<S> {
             upper.as_ref(),
             Some((place.leaf, trigger)),
         );
-        let heap: i64 = parts.iter().map(|part| part.leaf.heap_bytes() as i64).sum();
         let lower = place.lower().cloned();
-        let children = parts.into_iter().enumerate().map(|(i, Part { first, leaf })| {
+        let children = parts.into_iter().enumerate().map(|(i, PlannedLeaf { first, leaf })| {
             let bound = match (i, &lower) {
                 (0, Some(lower)) => lower.clone(),
                 _ => bound_of::<S>(&entries[first]),
             };
-            (bound, Box::into_raw(leaf))
+            (bound, leaf)
         });
-        let children: Vec<Child<AnyLeaf>> = children.collect();
-        if self.publish(place, &replaced, &children, guard) {
-            self.retrains.fetch_add(1, Ordering::Relaxed);
-            self.count_heap(guard, heap);
-            for leaf in replaced {
-                // SAFETY: the CAS that published the replacement unlinked the leaf. The records
-                // were in one of the leaves and are in none of their successors.
-                unsafe { self.retire_leaf(leaf, std::mem::take(&mut dead), guard) };
-            }
-        } else {
-            for (_, leaf) in children {
-                // SAFETY: the leaf came from a box just now and was not published.
-                unsafe { Box::from_raw(leaf).free(&self.arena) };
-            }
+        let children = children.collect();
+        // SAFETY: the new leaves were made in the map's arena of what the frozen ones hold, but for
+        // the records of removed keys, which no other leaf has.
+        let published =
+            unsafe { self.tree.publish(place.position(), &replaced, children, dead, guard) };
+        self.count_heap(guard, published.heap_bytes);
+        match published.left {
+            None => _ = self.retrains.fetch_add(1, Ordering::Relaxed),
+            // SAFETY: they were made in the map's arena, and no other thread has seen them.
+            Some(left) => left.into_iter().for_each(|(_, leaf)| unsafe { leaf.free(&self.arena) }),
         }
         entries.clear();
         *self.scratch.lock() = entries;
@@ -168,7 +182,7 @@ impl<S: Schema> Core<S> {
     pub(crate) fn gather(&self, guard: &Guard) {
         // Other threads that come meanwhile start at the first leaf.
         let next = self.gathered.lock().take();
-        let start = next.as_ref().map_or(Probe::LEAST, Bound::probe);
+        let start = next.as_ref().map_or(KeyProbe::LEAST, Bound::probe);
         let mut place = Some(self.place(start, guard));
         for _ in 0..GATHER {
             let Some(current) = place else { break };
@@ -182,142 +196,29 @@ impl<S: Schema> Core<S> {
         *self.gathered.lock() = place.and_then(|place| place.lower().cloned());
     }
 
-    /// Puts leaves in the place of the only leaf if the map is empty. Returns true if it did.
-    /// Otherwise the leaves are still the caller's.
-    pub(crate) fn replace_empty(&self, leaves: &[Child<AnyLeaf>], guard: &Guard) -> bool {
-        let place = self.place(Probe::LEAST, guard);
+    /// Puts leaves in the place of the only leaf if the map is empty. Returns them if it is not.
+    ///
+    /// # Safety
+    /// The leaves lie in the map's arena, their slots hold what `S` says, and own it.
+    pub(crate) unsafe fn replace_empty(
+        &self,
+        leaves: Vec<BoundLeaf<AnyLeaf>>,
+        guard: &Guard,
+    ) -> Result<(), Vec<BoundLeaf<AnyLeaf>>> {
+        let place = self.place(KeyProbe::LEAST, guard);
         if place.root.len() != 1 || place.group.len() != 1 {
-            return false;
+            return Err(leaves);
         }
         let (mut entries, mut dead) = (Vec::new(), Vec::new());
         collect::<S>(place.leaf, &mut entries, &mut dead);
-        if !entries.is_empty() || !self.publish(&place, &[place.leaf], leaves, guard) {
-            return false;
+        if !entries.is_empty() {
+            return Err(leaves);
         }
-        // SAFETY: the leaf was replaced just now; its dead records are in no other.
-        unsafe { self.retire_leaf(place.leaf, dead, guard) };
-        true
-    }
-
-    /// Retires a leaf and the records of its removed keys.
-    ///
-    /// # Safety
-    /// The current thread unlinked the leaf.
-    unsafe fn retire_leaf(&self, leaf: &AnyLeaf, dead: Vec<u64>, guard: &Guard) {
-        self.count_heap(guard, -(leaf.heap_bytes() as i64));
-        // SAFETY: the caller unlinked the leaf, and with it the records that no other leaf has.
-        unsafe {
-            self.retire(Waste::Leaf(ptr_of(leaf)), leaf.bytes(), guard);
-            for record in dead {
-                self.retire_record(record, guard);
-            }
-        }
-    }
-
-    /// Retires the record of a key that was removed.
-    ///
-    /// # Safety
-    /// The record was unlinked and is retired once.
-    pub(super) unsafe fn retire_record(&self, record: u64, guard: &Guard) {
-        // SAFETY: the record lives until it is retired.
-        let bytes = record::bytes_of(unsafe { record::key(record) }.len());
-        self.count_heap(guard, -(bytes as i64));
-        // SAFETY: the caller's promise.
-        unsafe { self.retire(Waste::Record(record), bytes, guard) };
-    }
-
-    /// Puts `children` in the place of the neighbours `replaced`, the first of which is the
-    /// place's. Returns true if it did.
-    fn publish(
-        &self,
-        place: &Place<'_>,
-        replaced: &[&AnyLeaf],
-        children: &[Child<AnyLeaf>],
-        guard: &Guard,
-    ) -> bool {
-        if let ([old], [(_, new)]) = (replaced, children)
-            && !place.group.is_worn()
-        {
-            match place.group.replace(place.leaf_at, old, *new) {
-                Replaced::Done => return true,
-                Replaced::Lost => return false,
-                Replaced::Frozen => {}
-            }
-        }
-        let mut leaves = place.group.freeze();
-        let span = place.leaf_at..place.leaf_at + replaced.len();
-        let is_current = leaves
-            .get(span.clone())
-            .is_some_and(|now| now.iter().zip(replaced).all(|((_, p), old)| *p == ptr_of(*old)));
-        if is_current {
-            leaves.splice(span, children.iter().cloned());
-        }
-        // Otherwise the group is replaced by one that is the same but not frozen.
-        self.publish_groups(place, leaves, guard) && is_current
-    }
-
-    /// Replaces the place's group by groups of these leaves. Returns true if it did.
-    fn publish_groups(
-        &self,
-        place: &Place<'_>,
-        leaves: Vec<Child<AnyLeaf>>,
-        guard: &Guard,
-    ) -> bool {
-        count_moved(leaves.len());
-        let count = leaves.len().div_ceil(GROUP_MAX);
-        let size = leaves.len().div_ceil(count);
-        let made = leaves
-            .chunks(size)
-            .map(|leaves| (leaves[0].0.clone(), Box::into_raw(Branch::new(leaves.to_vec()))));
-        let made: Vec<Child<Group>> = made.collect();
-        // SAFETY: the groups came from boxes just now.
-        let bytes = |(_, group): &Child<Group>| unsafe { &**group }.bytes() as i64;
-        let heap: i64 = made.iter().map(bytes).sum();
-        let is_done = match &made[..] {
-            [(_, new)] => match place.root.replace(place.group_at, place.group, *new) {
-                Replaced::Done => true,
-                Replaced::Lost => false,
-                Replaced::Frozen => self.publish_root(place, &made, guard),
-            },
-            _ => self.publish_root(place, &made, guard),
-        };
-        if is_done {
-            let gone = place.group.bytes();
-            self.count_heap(guard, heap - gone as i64);
-            // SAFETY: the CAS that published its successors unlinked the group.
-            unsafe { self.retire(Waste::Group(ptr_of(place.group)), gone, guard) };
-        } else {
-            for (_, group) in made {
-                // SAFETY: the group came from a box just now and was not published.
-                drop(unsafe { Box::from_raw(group) });
-            }
-        }
-        is_done
-    }
-
-    /// Replaces the root by one with these groups in the place of the place's group. Returns true
-    /// if it did.
-    fn publish_root(&self, place: &Place<'_>, groups: &[Child<Group>], guard: &Guard) -> bool {
-        let mut children = place.root.freeze();
-        let is_current = children.get(place.group_at).is_some_and(|c| c.1 == ptr_of(place.group));
-        if is_current {
-            let span = place.group_at..place.group_at + 1;
-            children.splice(span, groups.iter().cloned());
-        }
-        count_moved(children.len());
-        let new = Branch::new(children);
-        let heap = new.bytes() as i64;
-        let (old, new) = (ptr_of(place.root), Box::into_raw(new));
-        if self.root.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: the root came from a box just now and was not published.
-            drop(unsafe { Box::from_raw(new) });
-            return false;
-        }
-        let gone = place.root.bytes();
-        self.count_heap(guard, heap - gone as i64);
-        // SAFETY: the CAS unlinked the old root.
-        unsafe { self.retire(Waste::Root(old), gone, guard) };
-        is_current
+        // SAFETY: the caller's promise; the records are the replaced leaf's, of removed keys.
+        let published =
+            unsafe { self.tree.publish(place.position(), &[place.leaf], leaves, dead, guard) };
+        self.count_heap(guard, published.heap_bytes);
+        published.left.map_or(Ok(()), Err)
     }
 }
 
@@ -332,15 +233,15 @@ fn collect<S: Schema>(leaf: &AnyLeaf, entries: &mut Vec<Entry>, dead: &mut Vec<u
 /// The lower bound of a leaf that starts with this entry.
 pub(crate) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
     if S::WIDE {
-        Bound::new::<S>(Probe::wide(entry::key::<S>(entry)))
+        Bound::new::<S>(KeyProbe::wide(schema::key::<S>(entry)))
     } else {
-        Bound::new::<S>(Probe { word: entry.word, bytes: &[] })
+        Bound::new::<S>(KeyProbe { word: entry.word, bytes: &[] })
     }
 }
 
 /// Determines how the leaf has grown, so that its successors have room where the next keys will
 /// come.
-fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
+fn growth<S: Schema>(place: &LeafPlace<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
     let Some(leaf) = place.leaf.buckets() else { return Growth::Even };
     let at = match trigger {
         Trigger::Chain(at, _) => at,

@@ -3,23 +3,27 @@
 
 use rhumb_sync::{epoch, primitive::Ordering};
 
-use super::{Core, tune::Tour};
-use crate::{op::Trigger, route::Bound, schema::Schema, trainers::Work};
+use super::{IndexCore, tune::Tour};
+use crate::{
+    op::Trigger,
+    raw::{branch::Bound, schema::Schema},
+    trainers::TrainerWork,
+};
 
 /// Runs a trainer until it is stopped.
-pub(crate) fn run<S: Schema>(core: &Core<S>, is_first: bool) {
+pub(crate) fn run<S: Schema>(core: &IndexCore<S>, is_first: bool) {
     let Some(trainers) = &core.trainers else { return };
     let mut tour = is_first.then(Tour::default);
     loop {
         match trainers.next(tour.as_ref().map(Tour::patience)) {
-            Work::Replace(lower, trigger) => replace(core, &lower, trigger),
-            Work::Nothing => tour.iter_mut().for_each(|tour| core.go_on(tour)),
-            Work::Stop => return,
+            TrainerWork::Replace(lower, trigger) => replace(core, &lower, trigger),
+            TrainerWork::Nothing => tour.iter_mut().for_each(|tour| core.go_on(tour)),
+            TrainerWork::Stop => return,
         }
     }
 }
 
-fn replace<S: Schema>(core: &Core<S>, lower: &Bound, trigger: Trigger) {
+fn replace<S: Schema>(core: &IndexCore<S>, lower: &Bound, trigger: Trigger) {
     let guard = epoch::pin();
     let place = core.place(lower.probe(), &guard);
     // Otherwise it was replaced meanwhile.

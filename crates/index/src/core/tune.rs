@@ -21,12 +21,15 @@ use rhumb_sync::{
 
 use super::retrain::most_nodes;
 use crate::{
-    core::Core,
+    core::IndexCore,
     kinds::AnyLeaf,
     op::Trigger,
-    raw::{leaf::Leaf, noted::Since},
-    route::Bound,
-    schema::{Probe, Schema},
+    raw::{
+        branch::Bound,
+        leaf::Leaf,
+        noted::Since,
+        schema::{KeyProbe, Schema},
+    },
 };
 
 /// The leaves of one look. Reading the headers of this many takes less than a millisecond.
@@ -70,7 +73,7 @@ impl Tour {
     }
 }
 
-impl<S: Schema> Core<S> {
+impl<S: Schema> IndexCore<S> {
     /// Looks at some leaves.
     pub(crate) fn go_on(&self, tour: &mut Tour) {
         if self.garbage_bytes() > 0 {
@@ -112,7 +115,8 @@ impl<S: Schema> Core<S> {
     /// the next leaf, and the number of leaves that it replaced.
     fn look(&self, from: Option<Bound>, leaves: usize) -> (Option<Bound>, usize) {
         let guard = epoch::pin();
-        let mut place = Some(self.place(from.as_ref().map_or(Probe::LEAST, Bound::probe), &guard));
+        let mut place =
+            Some(self.place(from.as_ref().map_or(KeyProbe::LEAST, Bound::probe), &guard));
         let mut replaced = 0;
         for _ in 0..leaves {
             let Some(current) = place else { break };
@@ -133,7 +137,7 @@ impl<S: Schema> Core<S> {
 /// The reason to replace a leaf, if there is one.
 fn advice(leaf: &AnyLeaf) -> Option<Trigger> {
     #[cfg(feature = "published")]
-    let removed = |head: &crate::published::head::Head| head.removed.load(Ordering::Relaxed);
+    let removed = |head: &crate::published::head::LeafHead| head.removed.load(Ordering::Relaxed);
     match leaf {
         AnyLeaf::Buckets(leaf) => advice_on_buckets(leaf),
         #[cfg(feature = "published")]

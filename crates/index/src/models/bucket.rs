@@ -4,7 +4,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use rhumb_sync::models::race;
 
 use super::super::raw::{
-    bucket::{BUCKET_SLOTS, Bucket, Node},
+    bucket::{BUCKET_SLOTS, Bucket, OverflowNode},
     pool::Zeroed,
 };
 
@@ -29,7 +29,7 @@ fn set(bucket: &Bucket, key: u64, value: u64) -> Option<Option<u64>> {
             None
         }
         None => {
-            let node = || Some(&*Box::leak(Box::new(Node::zero())));
+            let node = || Some(&*Box::leak(Box::new(OverflowNode::zero())));
             assert!(locked.add(key, value, node).is_ok());
             None
         }

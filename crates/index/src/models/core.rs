@@ -4,12 +4,12 @@
 
 use rhumb_sync::{epoch, models::race, primitive::Lifetime};
 
-use super::super::{
+use crate::{
     Index, Key,
-    schema::{Of, Probe, with_probe},
+    op::Trigger,
+    raw::schema::{KeyProbe, Of, with_probe},
     value::Value,
 };
-use crate::op::Trigger;
 
 pub(super) type Words = Index<u64, u64>;
 
@@ -56,7 +56,7 @@ fn a_writer_goes_on_where_a_leaf_is_frozen_and_never_replaced() {
         let guard = epoch::pin();
         index
             .core
-            .place(Probe { word: 10, bytes: &[] }, &guard)
+            .place(KeyProbe { word: 10, bytes: &[] }, &guard)
             .leaf
             .collect::<Of<u64, u64>>(&mut Vec::new());
     };

@@ -4,14 +4,12 @@
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use rhumb_sync::{epoch, models::race};
 
-use super::{
-    super::{
-        Index, Key, Preset,
-        schema::{Of, Probe},
-    },
-    core::replace,
+use super::core::replace;
+use crate::{
+    Index, Key, Preset,
+    op::{Action, Trigger},
+    raw::schema::{KeyProbe, Of},
 };
-use crate::op::{Action, Trigger};
 
 type Words = Index<u64, u64>;
 
@@ -116,7 +114,7 @@ fn a_secondary_array_is_made_once() {
 #[test]
 fn no_run_is_linked_to_a_frozen_group() {
     type Shared = (Words, AtomicUsize, AtomicUsize);
-    const KEY: Probe<'_> = Probe { word: 9, bytes: &[] };
+    const KEY: KeyProbe<'_> = KeyProbe { word: 9, bytes: &[] };
     let write = |(index, written, _): &Shared| {
         let guard = epoch::pin();
         let leaf = index.core.place(KEY, &guard).leaf;

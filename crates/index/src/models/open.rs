@@ -1,31 +1,32 @@
 //! Leaves that open buckets after the others, written, read or replaced meanwhile.
+#![allow(unsafe_code, reason = "publishes a leaf")]
 
 use rhumb_sync::{epoch, models::race, primitive::Arc};
 
-use super::{
-    super::{
-        Index,
-        core::Core,
-        kinds::AnyLeaf,
-        preset::Preset,
-        raw::{
-            bucket::BUCKET_SLOTS,
-            leaf::{Address, Leaf},
-        },
-        route::Bound,
-        schema::Probe,
+use super::core::{Words, keys, replace};
+use crate::{
+    Index,
+    core::IndexCore,
+    kinds::AnyLeaf,
+    op::Trigger,
+    preset::Preset,
+    raw::{
+        branch::Bound,
+        bucket::BUCKET_SLOTS,
+        leaf::{BucketAddress, Leaf},
+        schema::{KeyProbe, Of},
     },
-    core::{Words, keys, replace},
 };
-use crate::op::Trigger;
 
 /// A map of one leaf with one bucket, full of 10, 20 and so on, and two more to be opened.
 fn full() -> Words {
-    let core = Core::new(Preset::Auto, None);
-    let leaf = Leaf::new(&core.arena, Address::Open(vec![0]), 3, &[], 0);
-    let leaf = Box::into_raw(Box::new(AnyLeaf::Buckets(*leaf)));
-    let least = Bound::new::<super::super::schema::Of<u64, u64>>(Probe::LEAST);
-    assert!(core.replace_empty(&[(least, leaf)], &epoch::pin()));
+    let core = IndexCore::new(Preset::Auto, None);
+    let leaf = Leaf::new(&core.arena, BucketAddress::Open(vec![0]), 3, &[], 0);
+    let leaf = Box::new(AnyLeaf::Buckets(*leaf));
+    let least = Bound::new::<Of<u64, u64>>(KeyProbe::LEAST);
+    // SAFETY: the leaf was made in the map's arena, without keys.
+    let replaced = unsafe { core.replace_empty(vec![(least, leaf)], &epoch::pin()) };
+    assert!(replaced.is_ok());
     let index = Index { core: Arc::new(core), trainers: Vec::new() };
     (1..=BUCKET_SLOTS as u64).for_each(|i| assert_eq!(index.insert(10 * i, i), None));
     index

@@ -1,44 +1,47 @@
-//! Leaves whose buckets are found by pivots, through the copy of their top that the group has: read
-//! and written while they are replaced and freed.
+//! Leaves whose buckets are found by pivots, through the copy of their pivot root that the group
+//! has: read and written while they are replaced and freed.
+#![allow(unsafe_code, reason = "publishes a leaf")]
 
 use rhumb_sync::{epoch, models::race, primitive::Arc};
 
-use super::{
-    super::{
-        Index,
-        address::Pivots,
-        core::Core,
-        kinds::AnyLeaf,
-        preset::Preset,
-        raw::leaf::{Address, Leaf},
-        route::Bound,
-        schema::{Of, Probe},
+use super::core::{Words, keys, replace};
+use crate::{
+    Index,
+    address::Pivots,
+    core::IndexCore,
+    kinds::AnyLeaf,
+    op::Trigger,
+    preset::Preset,
+    raw::{
+        branch::Bound,
+        leaf::{BucketAddress, Leaf},
+        schema::{KeyProbe, Of},
     },
-    core::{Words, keys, replace},
 };
-use crate::op::Trigger;
 
 /// A map of one leaf with two buckets, the second for words from 25 on, and the keys 10 and 30.
 fn of_two() -> Words {
-    let core = Core::new(Preset::Auto, None);
+    let core = IndexCore::new(Preset::Auto, None);
     // The first leaf makes its group worn, so that the second has a new group, which copies its
-    // top.
+    // pivot root.
     for _ in 0..2 {
         let pivots = Pivots::new(&[0, 25], |_| true).expect("two places take one unit");
-        let leaf = Leaf::new(&core.arena, Address::Pivots(pivots), 2, &[], 0);
-        let leaf = Box::into_raw(Box::new(AnyLeaf::Buckets(*leaf)));
-        let least = Bound::new::<Of<u64, u64>>(Probe::LEAST);
-        assert!(core.replace_empty(&[(least, leaf)], &epoch::pin()));
+        let leaf = Leaf::new(&core.arena, BucketAddress::Pivots(pivots), 2, &[], 0);
+        let leaf = Box::new(AnyLeaf::Buckets(*leaf));
+        let least = Bound::new::<Of<u64, u64>>(KeyProbe::LEAST);
+        // SAFETY: the leaf was made in the map's arena, without keys.
+        let replaced = unsafe { core.replace_empty(vec![(least, leaf)], &epoch::pin()) };
+        assert!(replaced.is_ok());
     }
     let index = Index { core: Arc::new(core), trainers: Vec::new() };
     assert_eq!((index.insert(10, 1), index.insert(30, 3)), (None, None));
-    let has_top = index.core.place(Probe::LEAST, &epoch::pin()).bucket(0).is_some();
-    assert!(has_top, "the leaf's group has its top");
+    let has_pivot_root = index.core.place(KeyProbe::LEAST, &epoch::pin()).bucket(0).is_some();
+    assert!(has_pivot_root, "the leaf's group has its pivot root");
     index
 }
 
 #[test]
-fn a_read_by_a_top_is_right_while_its_leaf_is_replaced_and_freed() {
+fn a_read_by_pivots_is_right_while_its_leaf_is_replaced_and_freed() {
     let write = |index: &Words| {
         replace(index, &10, Trigger::Full);
         assert_eq!(index.insert(30, 5), Some(3));
@@ -52,7 +55,7 @@ fn a_read_by_a_top_is_right_while_its_leaf_is_replaced_and_freed() {
 }
 
 #[test]
-fn keys_are_written_by_a_top_while_their_leaf_is_replaced() {
+fn keys_are_written_by_pivots_while_their_leaf_is_replaced() {
     let write = |index: &Words| {
         assert_eq!(index.insert(40, 4), None);
         assert_eq!(index.get(&40), Some(4));

@@ -30,57 +30,68 @@ use rhumb_sync::{
 };
 
 use super::{
-    head::Head,
-    segment::{Segment, is_below},
-    trained::{Anything, Trained},
+    head::LeafHead,
+    segment::{SlotSegment, is_below},
+    trained::{Anything, TrainedArray},
 };
 use crate::{
     entry::{Entry, KeyRun},
-    op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
+    op::{Action, Blocked, KeyChange, Trigger, Written},
     raw::{
-        bucket::{BUCKET_SLOTS, Lookup, NODE_SLOTS},
+        bucket::{BUCKET_SLOTS, NODE_SLOTS, SlotLookup},
         pool::{Pool, Zeroed},
+        schema::{KeyProbe, Schema, is_same, reader, slot_value},
     },
-    schema::{Probe, Schema, is_same},
 };
 
-/// The most bins under a root.
+/// The most bins under a root: seven, as FineStore's bins have 8 to 16 slots (section 3.2), and
+/// three words for each with the length fit into 256 bytes.
 const CHILDREN: usize = in_models(7, 2);
-/// A full bin with about this many removed keys is made anew rather than split.
+/// A full bin with at least this many removed keys is made anew rather than split. Chosen, not
+/// measured: a third of a bin of fifteen, so that the new one takes five keys before it is full
+/// again. A bin of seven is made anew if at most three of its keys are left.
 const DEAD_MIN: usize = in_models(5, 2);
-/// The records and gaps of one place.
+/// The records and gaps of one place. Chosen, not measured: the keys and values of 32 records are
+/// eight cache lines, as many as two buckets have.
 const PLACE: usize = in_models(32, 2);
-/// A leaf is replaced when it has this many keys: replacing it takes some tens of nanoseconds for
-/// each.
+/// A leaf is replaced when it has this many keys. FineStore has no such limit; by its rule alone a
+/// leaf grows a hundredfold (docs/papers.md). Chosen, not measured: four times the most keys of a
+/// trained array, and at some tens of nanoseconds for each key a replacement takes a few hundred
+/// microseconds.
 const KEYS_MAX: u32 = in_models(8192, 24) as u32;
 /// The writer itself replaces a leaf, whatever other threads are doing, when it has this many keys.
+/// Chosen, not measured: a trainer has the time of 16384 inserts.
 const KEYS_LIMIT: u32 = 3 * KEYS_MAX;
 
-/// The kinds of what a link leads to, in the lowest bits of its address.
+/// The kind of a link, in the lowest bits of its address: to a bin of seven slots, or to nothing.
 const FIRST: usize = 0;
+/// A link to a root.
 const ROOT: usize = 1;
+/// A link to a small trained array.
 const SMALL: usize = 2;
+/// A link to a bin of fifteen slots.
 const SECOND: usize = 3;
+/// The bits of a link that tell its kind.
 const KINDS: usize = 3;
 /// Set in a link that must not be replaced any more.
 const FROZEN: usize = 4;
 
-type First = Segment<NODE_SLOTS>;
-type Child = Segment<BUCKET_SLOTS>;
+type FirstBin = SlotSegment<NODE_SLOTS>;
+type ChildBin = SlotSegment<BUCKET_SLOTS>;
 
 /// Bins by their lowest keys; written once, before it is linked.
 #[repr(C, align(256))]
-struct Root {
+struct BinRoot {
     len: AtomicU64,
     /// Lowest words; the first counts as 0.
     lowest: [AtomicU64; CHILDREN],
     /// The records of these keys, if they are wide.
     records: [AtomicU64; CHILDREN],
-    children: [AtomicPtr<Child>; CHILDREN],
+    children: [AtomicPtr<ChildBin>; CHILDREN],
 }
 
 // SAFETY: made of atomics, for which zeroes are values; 256 bytes, aligned to that.
-unsafe impl Zeroed for Root {
+unsafe impl Zeroed for BinRoot {
     fn zero() -> Self {
         let zeroes = || std::array::from_fn(|_| AtomicU64::zero());
         let children = std::array::from_fn(|_| AtomicPtr::zero());
@@ -91,10 +102,10 @@ unsafe impl Zeroed for Root {
 /// The content of a gap.
 enum Gap<'a> {
     Empty,
-    First(&'a First),
-    Second(&'a Child),
-    Root(&'a Root),
-    Small(&'a Trained),
+    First(&'a FirstBin),
+    Second(&'a ChildBin),
+    Root(&'a BinRoot),
+    Small(&'a TrainedArray),
 }
 
 impl Gap<'_> {
@@ -110,7 +121,7 @@ impl Gap<'_> {
                 FIRST => Gap::First(&*address.cast()),
                 SECOND => Gap::Second(&*address.cast()),
                 ROOT => Gap::Root(&*address.cast()),
-                _ => Gap::Small(Trained::at(address)),
+                _ => Gap::Small(TrainedArray::at(address)),
             }
         }
     }
@@ -120,18 +131,18 @@ fn link_to<T>(kind: usize, to: *const T) -> *mut Anything {
     to.cast_mut().cast::<Anything>().map_addr(|address| address | kind)
 }
 
-impl Root {
+impl BinRoot {
     fn len(&self) -> usize {
         (self.len.load(Ordering::Relaxed) as usize).min(CHILDREN)
     }
 
-    fn child(&self, at: usize) -> &Child {
+    fn child(&self, at: usize) -> &ChildBin {
         // SAFETY: the root was linked with more than `at` children, which live as the leaf does.
         unsafe { &*self.children[at].load(Ordering::Relaxed) }
     }
 
     /// The bin that a key belongs to.
-    fn find<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
+    fn find<S: Schema>(&self, word: u64, probe: KeyProbe<'_>) -> usize {
         let is_up_to = |at: &usize| {
             let [lowest, record] =
                 [&self.lowest[*at], &self.records[*at]].map(|cell| cell.load(Ordering::Relaxed));
@@ -142,7 +153,7 @@ impl Root {
     }
 
     /// Appends a bin of these entries; there is at least one.
-    fn push(&self, child: &Child, lowest: Entry) {
+    fn push(&self, child: &ChildBin, lowest: Entry) {
         let at = self.len();
         self.lowest[at].store(lowest.word, Ordering::Relaxed);
         self.records[at].store(lowest.value, Ordering::Relaxed);
@@ -159,18 +170,18 @@ impl Root {
 
 /// Memory that a leaf takes for its bins.
 struct Pools {
-    firsts: Pool<First>,
-    roots: Pool<Root>,
-    children: Pool<Child>,
+    firsts: Pool<FirstBin>,
+    roots: Pool<BinRoot>,
+    children: Pool<ChildBin>,
     /// Records of removed keys that were in bins which have been replaced.
     dead: Mutex<Vec<u64>>,
 }
 
 /// A leaf of bins.
 pub(crate) struct BinLeaf {
-    trained: Trained,
+    trained: TrainedArray,
     pools: Box<Pools>,
-    pub(crate) head: Head,
+    pub(crate) head: LeafHead,
 }
 
 // SAFETY: the leaf owns its blocks of memory; all that changes is atomic or behind a lock.
@@ -180,7 +191,7 @@ unsafe impl Sync for BinLeaf {}
 
 /// The place of a writer: a gap, and the kind of array that it is in.
 #[derive(Clone, Copy)]
-struct Spot<'a> {
+struct GapSpot<'a> {
     link: &'a AtomicPtr<Anything>,
     seen: *mut Anything,
     is_small: bool,
@@ -196,9 +207,9 @@ impl BinLeaf {
             dead: Mutex::new(Vec::new()),
         };
         Self {
-            trained: Trained::new(arena, model, run.words, run.entries),
+            trained: TrainedArray::new(arena, model, run.words, run.entries),
             pools: Box::new(pools),
-            head: Head::new(run.prefix, run.entries.len()),
+            head: LeafHead::new(run.prefix, run.entries.len()),
         }
     }
 
@@ -218,7 +229,7 @@ impl BinLeaf {
         }
     }
 
-    fn for_each_small(&self, mut visit: impl FnMut(Trained)) {
+    fn for_each_small(&self, mut visit: impl FnMut(TrainedArray)) {
         for link in self.trained.links() {
             if let Gap::Small(small) = Gap::behind(link.load(Ordering::Acquire)) {
                 visit(*small);
@@ -262,7 +273,7 @@ impl BinLeaf {
 
     /// The word of a key's value. Never waits.
     #[inline]
-    pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
+    pub(crate) fn get<S: Schema>(&self, probe: KeyProbe<'_>) -> Option<u64> {
         let word = self.head.word::<S>(probe);
         let read = reader::<S>(probe);
         let mut array = &self.trained;
@@ -282,8 +293,8 @@ impl BinLeaf {
                 }
             };
             return match found {
-                Lookup::Found(value) => Some(value),
-                Lookup::Absent | Lookup::Elsewhere => None,
+                SlotLookup::Found(value) => Some(value),
+                SlotLookup::Absent | SlotLookup::Elsewhere => None,
             };
         }
     }
@@ -292,7 +303,7 @@ impl BinLeaf {
     pub(crate) fn write<S: Schema>(
         &self,
         arena: &Arena,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Result<Written, Blocked> {
         let word = self.head.word::<S>(probe);
@@ -307,7 +318,7 @@ impl BinLeaf {
             let link = &array.links()[gap];
             loop {
                 let seen = link.load(Ordering::Acquire);
-                let spot = Spot { link, seen, is_small };
+                let spot = GapSpot { link, seen, is_small };
                 let written = match Gap::behind(seen) {
                     Gap::Small(small) => {
                         (array, is_small) = (small, true);
@@ -354,9 +365,9 @@ impl BinLeaf {
     /// Writes a key in its bin. Returns none if the bin is full or frozen; it is then frozen.
     fn write_bin<S: Schema, const N: usize>(
         &self,
-        bin: &Segment<N>,
+        bin: &SlotSegment<N>,
         word: u64,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Option<Written> {
         let mut locked = bin.lock().ok()?;
@@ -365,7 +376,9 @@ impl BinLeaf {
             // kept.
             return Some(written.keeping(|record| self.keep(record)));
         }
-        let Change::Store(new) = action.change(None) else { return Some(Written::unchanged(None)) };
+        let KeyChange::Store(new) = action.change(None) else {
+            return Some(Written::unchanged(None));
+        };
         if !locked.add::<S>(word, probe, || slot_value::<S>(probe, new)) {
             drop(locked);
             bin.freeze();
@@ -391,7 +404,12 @@ impl BinLeaf {
 
     /// Puts something else in a gap, unless another thread was faster. `dead` are the slots that it
     /// leaves out.
-    fn relink(&self, spot: Spot<'_>, to: *mut Anything, dead: Vec<u64>) -> Result<bool, Blocked> {
+    fn relink(
+        &self,
+        spot: GapSpot<'_>,
+        to: *mut Anything,
+        dead: Vec<u64>,
+    ) -> Result<bool, Blocked> {
         if spot.seen.addr() & FROZEN != 0 {
             return Err(Blocked::Frozen);
         }
@@ -411,8 +429,8 @@ impl BinLeaf {
     fn grow_first<S: Schema>(
         &self,
         arena: &Arena,
-        spot: Spot<'_>,
-        bin: &First,
+        spot: GapSpot<'_>,
+        bin: &FirstBin,
     ) -> Result<(), Blocked> {
         let (entries, dead) = content::<S, _>(bin);
         let to = if entries.len() + DEAD_MIN <= NODE_SLOTS + 1 {
@@ -432,8 +450,8 @@ impl BinLeaf {
     fn split_second<S: Schema>(
         &self,
         arena: &Arena,
-        spot: Spot<'_>,
-        bin: &Child,
+        spot: GapSpot<'_>,
+        bin: &ChildBin,
     ) -> Result<(), Blocked> {
         let (entries, dead) = content::<S, _>(bin);
         let to = if entries.len() + DEAD_MIN <= BUCKET_SLOTS {
@@ -455,7 +473,7 @@ impl BinLeaf {
         link_to(SECOND, fresh)
     }
 
-    fn push_child(&self, arena: &Arena, root: &Root, entries: &[Entry], lowest: Entry) {
+    fn push_child(&self, arena: &Arena, root: &BinRoot, entries: &[Entry], lowest: Entry) {
         let child = self.pools.children.take(arena);
         fill(child, entries);
         root.push(child, lowest);
@@ -467,8 +485,8 @@ impl BinLeaf {
     fn split_child<S: Schema>(
         &self,
         arena: &Arena,
-        spot: Spot<'_>,
-        root: &Root,
+        spot: GapSpot<'_>,
+        root: &BinRoot,
         at: usize,
     ) -> Result<(), Blocked> {
         let (entries, dead) = content::<S, _>(root.child(at));
@@ -497,8 +515,8 @@ impl BinLeaf {
     fn retrain_gap<S: Schema>(
         &self,
         arena: &Arena,
-        spot: Spot<'_>,
-        root: &Root,
+        spot: GapSpot<'_>,
+        root: &BinRoot,
     ) -> Result<(), Blocked> {
         if spot.is_small {
             return Err(Blocked::NoRoom);
@@ -511,7 +529,7 @@ impl BinLeaf {
             dead.extend(gone);
         }
         let words: Vec<u64> = entries.iter().map(|entry| entry.word).collect();
-        let small = Trained::new(arena, lpa::train(&words), &words, &entries);
+        let small = TrainedArray::new(arena, lpa::train(&words), &words, &entries);
         match self.relink(spot, link_to(SMALL, small.address()), dead) {
             Ok(true) => Ok(()),
             lost => {
@@ -523,7 +541,7 @@ impl BinLeaf {
     }
 
     /// The place that a key belongs to: that of its record, or of the record after its gap.
-    pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
+    pub(crate) fn place<S: Schema>(&self, probe: KeyProbe<'_>) -> usize {
         let (Ok(at) | Err(at)) = self.trained.find::<S>(self.head.word::<S>(probe), probe);
         at / PLACE
     }
@@ -553,13 +571,13 @@ impl BinLeaf {
 }
 
 /// Puts entries into an empty bin that no other thread can reach.
-fn fill<const N: usize>(bin: &Segment<N>, entries: &[Entry]) {
+fn fill<const N: usize>(bin: &SlotSegment<N>, entries: &[Entry]) {
     let mut bin = bin.unshared();
     entries.iter().for_each(|entry| bin.push(entry.word, entry.value));
 }
 
 /// The present entries of a frozen bin, and the slots of its removed keys if those hold records.
-fn content<S: Schema, const N: usize>(bin: &Segment<N>) -> (Vec<Entry>, Vec<u64>) {
+fn content<S: Schema, const N: usize>(bin: &SlotSegment<N>) -> (Vec<Entry>, Vec<u64>) {
     let (mut entries, mut dead) = (Vec::with_capacity(N), Vec::new());
     bin.append_to(&mut entries);
     if S::HAS_RECORDS {
@@ -569,7 +587,7 @@ fn content<S: Schema, const N: usize>(bin: &Segment<N>) -> (Vec<Entry>, Vec<u64>
 }
 
 /// Appends the present entries of gaps and of the records after them.
-fn append_range(array: &Trained, range: std::ops::Range<usize>, entries: &mut Vec<Entry>) {
+fn append_range(array: &TrainedArray, range: std::ops::Range<usize>, entries: &mut Vec<Entry>) {
     for at in range {
         match Gap::behind(array.links()[at].load(Ordering::Acquire)) {
             Gap::Empty => {}
@@ -584,7 +602,7 @@ fn append_range(array: &Trained, range: std::ops::Range<usize>, entries: &mut Ve
     }
 }
 
-fn for_each_dead_of(array: &Trained, visit: &mut impl FnMut(u64)) {
+fn for_each_dead_of(array: &TrainedArray, visit: &mut impl FnMut(u64)) {
     array.for_each_dead(visit);
     for link in array.links() {
         match Gap::behind(link.load(Ordering::Acquire)) {
@@ -600,7 +618,7 @@ fn for_each_dead_of(array: &Trained, visit: &mut impl FnMut(u64)) {
 }
 
 /// Makes a trained array and everything that its links lead to unchangeable.
-fn freeze(array: &Trained) {
+fn freeze(array: &TrainedArray) {
     array.freeze();
     for link in array.links() {
         let mut seen = link.load(Ordering::Acquire);

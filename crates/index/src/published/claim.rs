@@ -9,11 +9,15 @@
 use rhumb_sync::primitive::{AtomicU64, Ordering, spin_loop, thread};
 
 use crate::{
-    op::{Action, Change, Written, cell_of},
-    raw::bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
-    schema::{self, Schema},
+    op::{Action, KeyChange, Written},
+    raw::{
+        bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
+        schema::{self, Schema, cell_of},
+    },
 };
 
+/// The first of the busy bits, of which there are as many as slots: they follow the present bits
+/// (from 0) and the used bits (from [`USED_SHIFT`]), 16 each.
 const BUSY_SHIFT: u32 = 32;
 
 /// The slots that threads are writing.
@@ -35,7 +39,7 @@ pub(crate) fn pause(looks: &mut u32) {
 }
 
 /// A slot that the current thread alone may write. Dropping it publishes the changes.
-pub(crate) struct Claim<'a> {
+pub(crate) struct SlotClaim<'a> {
     header: &'a AtomicU64,
     pub(crate) slot: usize,
     is_present: bool,
@@ -43,7 +47,7 @@ pub(crate) struct Claim<'a> {
     flip: u64,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> SlotClaim<'a> {
     /// Claims a slot, whatever it holds.
     pub(crate) fn new(header: &'a AtomicU64, slot: usize) -> Result<Self, Frozen> {
         let mut looks = 0;
@@ -75,16 +79,16 @@ impl<'a> Claim<'a> {
         let cell = cell_of::<S>(held);
         let old = self.is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
-            Change::Keep => return Written::unchanged(old),
-            Change::Store(new) if S::HAS_RECORDS && !self.is_present => {
+            KeyChange::Keep => return Written::unchanged(old),
+            KeyChange::Store(new) if S::HAS_RECORDS && !self.is_present => {
                 self.flip ^= 1 << self.slot;
                 return Written::renewed(schema::renew::<S>(held, new));
             }
-            Change::Store(new) => {
+            KeyChange::Store(new) => {
                 cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);
                 self.flip ^= u64::from(!self.is_present) << self.slot;
             }
-            Change::Remove => self.flip ^= 1 << self.slot,
+            KeyChange::Remove => self.flip ^= 1 << self.slot,
         }
         Written::changed(old)
     }
@@ -95,7 +99,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for SlotClaim<'_> {
     #[inline]
     fn drop(&mut self) {
         self.header.fetch_xor(self.flip, Ordering::Release);

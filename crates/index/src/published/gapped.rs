@@ -25,42 +25,44 @@ use rhumb_sync::{
     primitive::{AtomicPtr, AtomicU32, Ordering, in_models},
 };
 
-use super::{head::Head, segment::Segment};
+use super::{head::LeafHead, segment::SlotSegment};
 use crate::{
-    address::Line,
-    entry::{Entry, KeyRun, sort},
-    op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
+    address::BucketLine,
+    entry::{Entry, KeyRun},
+    op::{Action, Blocked, KeyChange, Trigger, Written},
     raw::{
-        bucket::{BUCKET_SLOTS, Lookup},
+        bucket::{BUCKET_SLOTS, SlotLookup},
         pool::Zeroed,
+        schema::{KeyProbe, Schema, reader, slot_value, sort},
     },
-    schema::{Probe, Schema},
 };
 
 /// Slots of a segment.
 const SLOTS: usize = BUCKET_SLOTS;
-/// The target number of keys of a segment of a new leaf: a density of 0.6.
+/// The target number of keys of a segment of a new leaf: a density of 0.6 (TONE, section 4.2).
 const FILL: usize = SLOTS * 3 / 5;
-/// The most keys of a segment of a new leaf.
+/// The most keys of a segment of a new leaf. Keys that share a word go into one segment, and make
+/// it fuller than [`FILL`]. Chosen, not measured: two slots are left for keys that come.
 const FILL_MAX: usize = in_models(13, 3);
-/// An array is full when this many of 5 slots are used.
+/// An array is full when this many of 5 slots are used: a threshold of 0.8 (TONE, section 4.2).
 const USED_OF_5: usize = 4;
-/// The most keys of a new leaf: its primary array is then 16 KiB of keys and values.
+/// The most keys of a new leaf: its primary array is then 16 KiB of keys and values, half of the
+/// largest node in TONE (section 4.2).
 pub(crate) const KEYS_MAX: usize = in_models(1024 * 3 / 5, 8);
 
-type Array = Segment<SLOTS>;
+type GapArray = SlotSegment<SLOTS>;
 
 /// A leaf of two gapped arrays.
 pub(crate) struct GappedLeaf {
     /// Maps words to segments, roughly.
-    line: Line,
+    line: BucketLine,
     /// The lowest word of each segment; the first counts as 0.
     lowest: Box<[u64]>,
-    primary: NonNull<Array>,
-    secondary: AtomicPtr<Array>,
+    primary: NonNull<GapArray>,
+    secondary: AtomicPtr<GapArray>,
     /// Used slots of the secondary array.
     secondary_used: AtomicU32,
-    pub(crate) head: Head,
+    pub(crate) head: LeafHead,
 }
 
 // SAFETY: the leaf owns its blocks of memory; all that changes is atomic.
@@ -69,10 +71,10 @@ unsafe impl Send for GappedLeaf {}
 unsafe impl Sync for GappedLeaf {}
 
 /// A zeroed array of `segments` segments.
-fn allocate(arena: &Arena, segments: usize) -> NonNull<Array> {
-    let block = arena.allocate(segments * size_of::<Array>()).cast::<Array>();
+fn allocate(arena: &Arena, segments: usize) -> NonNull<GapArray> {
+    let block = arena.allocate(segments * size_of::<GapArray>()).cast::<GapArray>();
     // SAFETY: the block is ours and that long.
-    unsafe { Array::make(block.as_ptr(), segments) };
+    unsafe { GapArray::make(block.as_ptr(), segments) };
     block
 }
 
@@ -98,12 +100,12 @@ impl GappedLeaf {
         let starts = || std::iter::once(0).chain(ends.iter().copied()).take(segments);
         let last = word(run.words.len().saturating_sub(1));
         let leaf = Self {
-            line: Line::new(word(0), last, segments),
+            line: BucketLine::new(word(0), last, segments),
             lowest: starts().map(|start| if start == 0 { 0 } else { word(start) }).collect(),
             primary: allocate(arena, segments),
             secondary: AtomicPtr::new(ptr::null_mut()),
             secondary_used: AtomicU32::new(0),
-            head: Head::new(run.prefix, run.entries.len()),
+            head: LeafHead::new(run.prefix, run.entries.len()),
         };
         for ((segment, start), end) in leaf.primary().iter().zip(starts()).zip(&ends) {
             let mut segment = segment.unshared();
@@ -119,7 +121,7 @@ impl GappedLeaf {
     /// # Safety
     /// The leaf was made with this arena, and no thread uses it again.
     pub(crate) unsafe fn free(self, arena: &Arena) {
-        let bytes = self.len() * size_of::<Array>();
+        let bytes = self.len() * size_of::<GapArray>();
         // SAFETY: both blocks came from the arena with this length; the caller gives them up.
         unsafe {
             arena.release(self.primary.cast(), bytes);
@@ -131,7 +133,7 @@ impl GappedLeaf {
 
     /// The block of its primary array, and how long it is.
     pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
-        (self.primary.cast(), self.len() * size_of::<Array>())
+        (self.primary.cast(), self.len() * size_of::<GapArray>())
     }
 
     /// The number of segments.
@@ -156,7 +158,7 @@ impl GappedLeaf {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.slots() / SLOTS * size_of::<Array>() + self.heap_bytes()
+        self.slots() / SLOTS * size_of::<GapArray>() + self.heap_bytes()
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -164,14 +166,14 @@ impl GappedLeaf {
     }
 
     #[inline(always)]
-    fn primary(&self) -> &[Array] {
+    fn primary(&self) -> &[GapArray] {
         // SAFETY: the block has as many segments as `lowest` has words, initialised when it was
         // allocated, and lives as the leaf does.
         unsafe { slice::from_raw_parts(self.primary.as_ptr(), self.lowest.len()) }
     }
 
     #[inline(always)]
-    fn secondary(&self) -> Option<&[Array]> {
+    fn secondary(&self) -> Option<&[GapArray]> {
         let secondary = NonNull::new(self.secondary.load(Ordering::Acquire))?;
         // SAFETY: as for the primary array.
         Some(unsafe { slice::from_raw_parts(secondary.as_ptr(), self.lowest.len()) })
@@ -201,7 +203,7 @@ impl GappedLeaf {
 
     /// The word of a key's value. Never waits.
     #[inline]
-    pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
+    pub(crate) fn get<S: Schema>(&self, probe: KeyProbe<'_>) -> Option<u64> {
         let word = self.head.word::<S>(probe);
         let at = self.segment(word);
         let primary = &self.primary()[at];
@@ -211,9 +213,9 @@ impl GappedLeaf {
         let secondary = self.secondary().map(|secondary| &secondary[at]);
         for segment in secondary.into_iter().chain([primary]) {
             match segment.get_here(word, &read) {
-                Lookup::Found(value) => return Some(value),
-                Lookup::Absent => return None,
-                Lookup::Elsewhere => {}
+                SlotLookup::Found(value) => return Some(value),
+                SlotLookup::Absent => return None,
+                SlotLookup::Elsewhere => {}
             }
         }
         None
@@ -223,7 +225,7 @@ impl GappedLeaf {
     pub(crate) fn write<S: Schema>(
         &self,
         arena: &Arena,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Result<Written, Blocked> {
         let word = self.head.word::<S>(probe);
@@ -239,7 +241,9 @@ impl GappedLeaf {
         {
             return Ok(written);
         }
-        let Change::Store(new) = action.change(None) else { return Ok(Written::unchanged(None)) };
+        let KeyChange::Store(new) = action.change(None) else {
+            return Ok(Written::unchanged(None));
+        };
         let value = || slot_value::<S>(probe, new);
         let full = self.len() * SLOTS * USED_OF_5 / 5;
         let is_full = self.head.used.load(Ordering::Relaxed) as usize >= full;
@@ -262,14 +266,14 @@ impl GappedLeaf {
 
     /// The secondary array, made if it does not exist yet. The caller holds the lock of a segment.
     #[cold]
-    fn add_secondary(&self, arena: &Arena) -> &[Array] {
+    fn add_secondary(&self, arena: &Arena) -> &[GapArray] {
         let block = allocate(arena, self.len());
         let (none, ok, failed) = (ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
         let linked = match self.secondary.compare_exchange(none, block.as_ptr(), ok, failed) {
             Ok(_) => block.as_ptr(),
             Err(others) => {
                 // SAFETY: no other thread has seen the block, which has this length.
-                unsafe { arena.release(block.cast(), self.len() * size_of::<Array>()) };
+                unsafe { arena.release(block.cast(), self.len() * size_of::<GapArray>()) };
                 others
             }
         };
@@ -278,7 +282,7 @@ impl GappedLeaf {
     }
 
     /// The place that a key belongs to: its segment.
-    pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
+    pub(crate) fn place<S: Schema>(&self, probe: KeyProbe<'_>) -> usize {
         self.segment(self.head.word::<S>(probe))
     }
 
@@ -302,7 +306,7 @@ impl GappedLeaf {
         }
     }
 
-    fn for_each_segment(&self, visit: impl FnMut(&Array)) {
+    fn for_each_segment(&self, visit: impl FnMut(&GapArray)) {
         self.primary().iter().chain(self.secondary().into_iter().flatten()).for_each(visit);
     }
 
@@ -314,12 +318,12 @@ impl GappedLeaf {
     /// Makes the leaf unchangeable. Any number of threads may do so at once.
     pub(crate) fn freeze(&self) {
         // After that no thread makes or writes a secondary array.
-        self.primary().iter().for_each(Segment::freeze);
+        self.primary().iter().for_each(SlotSegment::freeze);
     }
 }
 
 #[inline(always)]
-fn prefetch_segment(segment: &Array) {
+fn prefetch_segment(segment: &GapArray) {
     let start = ptr::from_ref(segment).cast::<u8>();
     (0..4).for_each(|line| prefetch_address(start.wrapping_add(64 * line)));
 }

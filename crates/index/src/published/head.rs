@@ -5,12 +5,14 @@ use rhumb_sync::primitive::{AtomicBool, AtomicU32};
 
 use crate::{
     address::word_behind,
-    raw::noted::Noted,
-    schema::{Probe, Schema},
+    raw::{
+        noted::Noted,
+        schema::{KeyProbe, Schema},
+    },
 };
 
 /// The head of a leaf.
-pub(crate) struct Head {
+pub(crate) struct LeafHead {
     /// Leading bytes that words leave out, if keys are wide.
     prefix: Box<[u8]>,
     /// Keys that the leaf was built of.
@@ -25,7 +27,7 @@ pub(crate) struct Head {
     pub(crate) is_retraining: AtomicBool,
 }
 
-impl Head {
+impl LeafHead {
     /// The head of a leaf of `len` keys that start with `prefix`.
     pub(crate) fn new(prefix: &[u8], len: usize) -> Self {
         Self {
@@ -45,7 +47,7 @@ impl Head {
 
     /// The word by which the leaf knows a key.
     #[inline(always)]
-    pub(crate) fn word<S: Schema>(&self, probe: Probe<'_>) -> u64 {
+    pub(crate) fn word<S: Schema>(&self, probe: KeyProbe<'_>) -> u64 {
         if S::WIDE && !self.prefix.is_empty() {
             word_behind(&self.prefix, probe.bytes)
         } else {

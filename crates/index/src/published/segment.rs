@@ -13,19 +13,19 @@ use rhumb_sync::primitive::{AtomicU64, Ordering};
 
 use crate::{
     entry::Entry,
-    op::{Action, Change, Written, cell_of},
+    op::{Action, KeyChange, Written},
     raw::{
         bucket::{FROZEN, Frozen, Slots, bits, present, used},
         pool::Zeroed,
+        schema::{self, KeyProbe, Schema, cell_of, is_same},
     },
-    schema::{self, Probe, Schema, is_same},
 };
 
 /// The slots of a segment by their keys: the number of slots in the lowest four bits, then four
 /// bits for each.
-pub(crate) struct Order(AtomicU64);
+pub(crate) struct SlotOrder(AtomicU64);
 
-impl Order {
+impl SlotOrder {
     /// The order of no slots.
     pub(crate) fn none() -> Self {
         Self(AtomicU64::new(0))
@@ -33,14 +33,14 @@ impl Order {
 }
 
 // SAFETY: an order is an atomic word, which is 0 where there are no slots.
-unsafe impl Zeroed for Order {
+unsafe impl Zeroed for SlotOrder {
     fn zero() -> Self {
         Self::none()
     }
 }
 
 /// Sorted slots, 7 or 15 of them.
-pub(crate) type Segment<const N: usize> = Slots<N, Order>;
+pub(crate) type SlotSegment<const N: usize> = Slots<N, SlotOrder>;
 
 fn len_of(order: u64) -> usize {
     (order & 15) as usize
@@ -58,14 +58,14 @@ fn with_slot(order: u64, rank: usize, slot: usize) -> u64 {
 }
 
 /// Returns true if the key of a slot is below the one that is being looked up.
-pub(crate) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: Probe<'_>) -> bool {
+pub(crate) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: KeyProbe<'_>) -> bool {
     if !S::WIDE || word != sought {
         return word < sought;
     }
     schema::key_in_leaf::<S>(value) < probe.bytes
 }
 
-impl<const N: usize> Segment<N> {
+impl<const N: usize> SlotSegment<N> {
     /// Calls `visit` with the word and value of each present key in ascending order. Never waits.
     #[inline]
     pub(crate) fn for_each_sorted(&self, mut visit: impl FnMut(u64, u64)) {
@@ -90,15 +90,15 @@ impl<const N: usize> Segment<N> {
 
     /// Takes the lock bit, which other threads hold for a few instructions only.
     #[inline]
-    pub(crate) fn lock(&self) -> Result<Writer<'_, N>, Frozen> {
-        Ok(Writer { segment: self, header: self.take_lock()? })
+    pub(crate) fn lock(&self) -> Result<SegmentWriter<'_, N>, Frozen> {
+        Ok(SegmentWriter { segment: self, header: self.take_lock()? })
     }
 
     /// The segment as if it were locked: for a caller that has the lock that stands for this
     /// segment too, or for a segment that no other thread can reach yet.
     #[inline]
-    pub(crate) fn unshared(&self) -> Writer<'_, N> {
-        Writer { segment: self, header: self.header.load(Ordering::Relaxed) }
+    pub(crate) fn unshared(&self) -> SegmentWriter<'_, N> {
+        SegmentWriter { segment: self, header: self.header.load(Ordering::Relaxed) }
     }
 
     /// Makes the segment unchangeable.
@@ -110,19 +110,19 @@ impl<const N: usize> Segment<N> {
 }
 
 /// A segment that the current thread alone may write; dropping it publishes the changes.
-pub(crate) struct Writer<'a, const N: usize> {
-    segment: &'a Segment<N>,
+pub(crate) struct SegmentWriter<'a, const N: usize> {
+    segment: &'a SlotSegment<N>,
     /// The header that dropping this stores.
     header: u64,
 }
 
-impl<const N: usize> Writer<'_, N> {
+impl<const N: usize> SegmentWriter<'_, N> {
     /// Applies an action to a key if it has a slot here.
     #[inline]
     pub(crate) fn rewrite<S: Schema>(
         &mut self,
         word: u64,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Option<Written> {
         let slot = self.segment.slot(word, self.header, &is_same::<S>(probe))?;
@@ -130,23 +130,23 @@ impl<const N: usize> Writer<'_, N> {
         let is_present = present(self.header) & 1 << slot != 0;
         let old = is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
-            Change::Keep => return Some(Written::unchanged(old)),
-            Change::Store(new) if S::HAS_RECORDS && !is_present => {
+            KeyChange::Keep => return Some(Written::unchanged(old)),
+            KeyChange::Store(new) if S::HAS_RECORDS && !is_present => {
                 self.header |= 1 << slot;
                 return Some(Written::renewed(schema::renew::<S>(&self.segment.values[slot], new)));
             }
-            Change::Store(new) => {
+            KeyChange::Store(new) => {
                 cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);
                 self.header |= 1 << slot;
             }
-            Change::Remove => self.header &= !(1 << slot),
+            KeyChange::Remove => self.header &= !(1 << slot),
         }
         Some(Written::changed(old))
     }
 
     /// Returns true if a slot was never used.
     pub(crate) fn has_room(&self) -> bool {
-        Segment::<N>::vacant(self.header).is_some()
+        SlotSegment::<N>::vacant(self.header).is_some()
     }
 
     /// Puts a key that has no slot here in its place among the others. Returns true if there was
@@ -154,10 +154,10 @@ impl<const N: usize> Writer<'_, N> {
     pub(crate) fn add<S: Schema>(
         &mut self,
         word: u64,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         value: impl FnOnce() -> u64,
     ) -> bool {
-        let Some(slot) = Segment::<N>::vacant(self.header) else { return false };
+        let Some(slot) = SlotSegment::<N>::vacant(self.header) else { return false };
         let order = self.segment.extra.0.load(Ordering::Relaxed);
         let below = |rank: &usize| {
             let at = slot_at(order, *rank);
@@ -183,7 +183,7 @@ impl<const N: usize> Writer<'_, N> {
     }
 }
 
-impl<const N: usize> Drop for Writer<'_, N> {
+impl<const N: usize> Drop for SegmentWriter<'_, N> {
     #[inline]
     fn drop(&mut self) {
         self.segment.header.store(self.header, Ordering::Release);

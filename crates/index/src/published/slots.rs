@@ -27,64 +27,74 @@ use rhumb_sync::{
 };
 
 use super::{
-    claim::{self, Claim, busy, pause},
-    head::Head,
+    claim::{self, SlotClaim, busy, pause},
+    head::LeafHead,
 };
 use crate::{
-    entry::{Entry, KeyRun, sort},
-    op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
+    entry::{Entry, KeyRun},
+    op::{Action, Blocked, KeyChange, Trigger, Written},
     raw::{
-        bucket::{BUCKET_SLOTS, FROZEN, Frozen, Lookup, Slots, used},
+        bucket::{BUCKET_SLOTS, FROZEN, Frozen, SlotLookup, Slots, used},
         pool::{Pool, Zeroed},
+        schema::{KeyProbe, Schema, is_same, reader, slot_value, sort},
     },
-    schema::{Probe, Schema, is_same},
 };
 
 /// Slots of a group.
 const GROUP: usize = BUCKET_SLOTS;
-/// The groups of a wider run: it has this many times the room of the group that links to it.
+/// The groups of a wider run: it has this many times the room of the group that links to it. LOFT
+/// has 8 (section 3.2) for each predicted range of 32 slots; here each group of 15 slots may link
+/// to a run, and where keys are uneven most runs hold a few keys, so that 8 took more than half of
+/// the memory.
 const WIDER_GROUPS: usize = 4;
-/// The most wider runs in a chain from a group of the first level.
+/// The most wider runs in a chain from a group of the first level. LOFT has no limit. Chosen, not
+/// measured: a lookup looks into at most four windows.
 const DEPTH_MAX: u32 = 3;
-/// The slots of a window in a wider run.
+/// The slots of a window in a wider run: the predicted range of the common case (LOFT, section
+/// 3.4).
 const WIDER_WINDOW: usize = in_models(32, 8);
-/// The groups that make one place.
+/// The groups that make one place. Chosen, not measured: a place has 60 slots, some 40 keys at an
+/// expansion of 1.5, and a window of 32 slots more is read at its end.
 const PLACE_GROUPS: usize = 4;
-/// The heights of a leaf's line for each key that it was fitted to.
+/// The heights of a leaf's line for each key that it was fitted to. Chosen, not measured: at the
+/// greatest expansion, 3, and the greatest depth, `DEPTH_MAX`, starts of neighbouring keys are 192
+/// slots apart, three for each height.
 pub(crate) const HEIGHT: u64 = 64;
-/// A leaf is replaced when this many of 5 slots are used.
+/// A leaf is replaced when this many of 5 slots are used: a fill ratio of 0.8 (LOFT, section 3.4).
 const USED_OF_5: u32 = 4;
-/// A leaf is replaced when this many keys are in wider runs.
+/// A leaf is replaced when this many keys are in wider runs: the threshold of 256 (LOFT, section
+/// 3.4), which is for a bucket there.
 const OVERFLOW_MAX: u32 = in_models(256, 8) as u32;
 /// The writer itself replaces a leaf, whatever other threads are doing, when this many keys are in
-/// wider runs, or when as many slots are used in all as the first level has.
+/// wider runs, or when as many slots are used in all as the first level has. Chosen, not measured:
+/// a trainer has the time of 768 inserts into wider runs.
 const OVERFLOW_LIMIT: u32 = 4 * OVERFLOW_MAX;
 
 /// A group's link to its wider run.
-pub(crate) struct Link(AtomicPtr<Wider>);
+pub(crate) struct WiderLink(AtomicPtr<Wider>);
 
 // SAFETY: a link is an atomic pointer.
-unsafe impl Zeroed for Link {
+unsafe impl Zeroed for WiderLink {
     fn zero() -> Self {
         Self(Zeroed::zero())
     }
 }
 
-type Group = Slots<GROUP, Link>;
+type SlotGroup = Slots<GROUP, WiderLink>;
 
 #[repr(C, align(256))]
-struct Wider([Group; WIDER_GROUPS]);
+struct Wider([SlotGroup; WIDER_GROUPS]);
 
 // SAFETY: groups are atomics, for which all zeroes are vacant slots and no link, aligned to 256.
 unsafe impl Zeroed for Wider {
     fn zero() -> Self {
-        Self(std::array::from_fn(|_| Group::zero()))
+        Self(std::array::from_fn(|_| SlotGroup::zero()))
     }
 }
 
 /// The parameters by which a leaf places its keys.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct SlotShape {
     /// Maps words to heights in their order, [`HEIGHT`] to a key.
     pub(crate) line: Line,
     /// Half slots for each key: the expansion factor, doubled.
@@ -95,15 +105,15 @@ pub(crate) struct Shape {
 
 /// A leaf of slots.
 pub(crate) struct SlotLeaf {
-    shape: Shape,
+    shape: SlotShape,
     /// The last start.
     last_start: u32,
     group_count: u32,
-    groups: NonNull<Group>,
+    groups: NonNull<SlotGroup>,
     /// Keys in wider runs.
     overflow: AtomicU32,
     wider: Pool<Wider>,
-    pub(crate) head: Head,
+    pub(crate) head: LeafHead,
 }
 
 // SAFETY: the leaf owns its blocks of memory; all that changes is atomic.
@@ -113,8 +123,8 @@ unsafe impl Sync for SlotLeaf {}
 
 /// The window of a key in one of the runs that it may be in.
 #[derive(Clone, Copy)]
-struct Level<'a> {
-    groups: &'a [Group],
+struct WindowLevel<'a> {
+    groups: &'a [SlotGroup],
     start: usize,
     len: usize,
     /// The start of the run, in slots of its depth.
@@ -122,10 +132,10 @@ struct Level<'a> {
     depth: u32,
 }
 
-impl<'a> Level<'a> {
+impl<'a> WindowLevel<'a> {
     /// The groups of the window, and the slots of each that are in it.
     #[inline(always)]
-    fn window(&self) -> impl Iterator<Item = (&'a Group, u32)> + use<'a> {
+    fn window(&self) -> impl Iterator<Item = (&'a SlotGroup, u32)> + use<'a> {
         let (groups, mut at, end) = (self.groups, self.start, self.start + self.len);
         std::iter::from_fn(move || {
             let group = groups.get(at / GROUP).filter(|_| at < end)?;
@@ -137,17 +147,17 @@ impl<'a> Level<'a> {
     }
 
     /// The group that links to this key's next run.
-    fn home(&self) -> &'a Group {
+    fn home(&self) -> &'a SlotGroup {
         &self.groups[self.start / GROUP]
     }
 }
 
 /// The slot that a writer finds for a key in one of its windows.
-enum Seat<'a> {
+enum SlotSeat<'a> {
     /// The slot that holds it, present or removed.
-    Own(&'a Group, Claim<'a>),
+    Own(&'a SlotGroup, SlotClaim<'a>),
     /// The slot that it is to be put into.
-    Vacant(&'a Group, Claim<'a>),
+    Vacant(&'a SlotGroup, SlotClaim<'a>),
     /// The key is nowhere in the leaf.
     Nowhere,
     /// The key is not here, and there is no vacant slot.
@@ -156,7 +166,7 @@ enum Seat<'a> {
 
 impl SlotLeaf {
     /// Builds a leaf of a run of entries; none if its line is not good enough for them.
-    pub(crate) fn build(arena: &Arena, shape: Shape, run: &KeyRun<'_>) -> Option<Self> {
+    pub(crate) fn build(arena: &Arena, shape: SlotShape, run: &KeyRun<'_>) -> Option<Self> {
         let leaf = Self::new(arena, shape, run);
         let put = |(entry, word): (&Entry, &u64)| leaf.put(arena, *word, entry.value);
         // No entry may need the deepest runs, which keep room for any key that comes.
@@ -175,16 +185,16 @@ impl SlotLeaf {
         Some(leaf)
     }
 
-    fn new(arena: &Arena, shape: Shape, run: &KeyRun<'_>) -> Self {
+    fn new(arena: &Arena, shape: SlotShape, run: &KeyRun<'_>) -> Self {
         let len = run.entries.len();
         let room = len * shape.expansion_2 as usize / 2;
         let last_word = run.words.last().copied().unwrap_or_default();
         let last = start_of(shape.line.at(last_word), shape.expansion_2, 0);
         let last_start = usize::try_from(last).map_or(room, |last| last.clamp(room, 2 * room));
         let groups = (last_start + shape.window as usize).div_ceil(GROUP);
-        let block = arena.allocate(groups * size_of::<Group>()).cast::<Group>();
+        let block = arena.allocate(groups * size_of::<SlotGroup>()).cast::<SlotGroup>();
         // SAFETY: the block is ours and that long.
-        unsafe { Group::make(block.as_ptr(), groups) };
+        unsafe { SlotGroup::make(block.as_ptr(), groups) };
         Self {
             shape,
             last_start: last_start as u32,
@@ -192,7 +202,7 @@ impl SlotLeaf {
             groups: block,
             overflow: AtomicU32::new(0),
             wider: Pool::new(),
-            head: Head::new(run.prefix, len),
+            head: LeafHead::new(run.prefix, len),
         }
     }
 
@@ -204,16 +214,16 @@ impl SlotLeaf {
         // SAFETY: the block came from the arena with this length; the caller gives all of it up.
         unsafe {
             self.wider.free(arena);
-            arena.release(self.groups.cast(), self.group_count as usize * size_of::<Group>());
+            arena.release(self.groups.cast(), self.group_count as usize * size_of::<SlotGroup>());
         }
     }
 
     /// The block of its first level, and how long it is.
     pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
-        (self.groups.cast(), self.group_count as usize * size_of::<Group>())
+        (self.groups.cast(), self.group_count as usize * size_of::<SlotGroup>())
     }
 
-    pub(crate) fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> SlotShape {
         self.shape
     }
 
@@ -227,7 +237,7 @@ impl SlotLeaf {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.group_count as usize * size_of::<Group>() + self.wider.bytes() + self.heap_bytes()
+        self.group_count as usize * size_of::<SlotGroup>() + self.wider.bytes() + self.heap_bytes()
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -235,7 +245,7 @@ impl SlotLeaf {
     }
 
     #[inline(always)]
-    fn groups(&self) -> &[Group] {
+    fn groups(&self) -> &[SlotGroup] {
         // SAFETY: the block has `group_count` groups, initialised by `new`, and lives as the leaf
         // does.
         unsafe { slice::from_raw_parts(self.groups.as_ptr(), self.group_count as usize) }
@@ -249,25 +259,36 @@ impl SlotLeaf {
     }
 
     #[inline(always)]
-    fn first_level(&self, word: u64) -> Level<'_> {
+    fn first_level(&self, word: u64) -> WindowLevel<'_> {
         let start = self.start(word);
-        Level { groups: self.groups(), start, len: self.shape.window as usize, base: 0, depth: 0 }
+        WindowLevel {
+            groups: self.groups(),
+            start,
+            len: self.shape.window as usize,
+            base: 0,
+            depth: 0,
+        }
     }
 
     /// The level after `before`, in a run that is there.
-    fn level_behind<'a>(&self, word: u64, before: Level<'a>, run: &'a Wider) -> Level<'a> {
+    fn level_behind<'a>(
+        &self,
+        word: u64,
+        before: WindowLevel<'a>,
+        run: &'a Wider,
+    ) -> WindowLevel<'a> {
         let depth = before.depth + 1;
         let home = (before.start / GROUP * GROUP) as u64;
         let base = (before.base + home) * WIDER_GROUPS as u64;
         let start = start_of(self.shape.line.at(word), self.shape.expansion_2, depth);
         let most = WIDER_GROUPS * GROUP - WIDER_WINDOW;
         let start = start.saturating_sub(base).min(most as u64) as usize;
-        Level { groups: &run.0, start, len: WIDER_WINDOW, base, depth }
+        WindowLevel { groups: &run.0, start, len: WIDER_WINDOW, base, depth }
     }
 
     /// The level after another, if it has one.
     #[inline]
-    fn next_level<'a>(&self, word: u64, before: Level<'a>) -> Option<Level<'a>> {
+    fn next_level<'a>(&self, word: u64, before: WindowLevel<'a>) -> Option<WindowLevel<'a>> {
         Some(self.level_behind(word, before, before.home().wider()?))
     }
 
@@ -276,14 +297,14 @@ impl SlotLeaf {
         &'a self,
         arena: &Arena,
         word: u64,
-        before: Level<'a>,
-    ) -> Result<Level<'a>, Blocked> {
+        before: WindowLevel<'a>,
+    ) -> Result<WindowLevel<'a>, Blocked> {
         if before.depth == DEPTH_MAX {
             return Err(Blocked::NoRoom);
         }
         let home = before.home();
         // While any slot of the group is busy the leaf is not frozen.
-        let _claim = Claim::new(&home.header, 0)?;
+        let _claim = SlotClaim::new(&home.header, 0)?;
         let run = match home.wider() {
             Some(run) => run,
             None => {
@@ -297,7 +318,7 @@ impl SlotLeaf {
 
     /// The word of a key's value. Never waits.
     #[inline]
-    pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
+    pub(crate) fn get<S: Schema>(&self, probe: KeyProbe<'_>) -> Option<u64> {
         let word = self.head.word::<S>(probe);
         let read = reader::<S>(probe);
         let mut level = self.first_level(word);
@@ -306,11 +327,11 @@ impl SlotLeaf {
             for (group, among) in level.window() {
                 let header = group.header.load(Ordering::Acquire);
                 match group.get_among(word, header & u64::from(among), &read) {
-                    Lookup::Found(value) => return Some(value),
-                    Lookup::Absent => return None,
+                    SlotLookup::Found(value) => return Some(value),
+                    SlotLookup::Absent => return None,
                     // It would be in the vacant slot, or before it.
-                    Lookup::Elsewhere if among & !used(header) != 0 => return None,
-                    Lookup::Elsewhere => {}
+                    SlotLookup::Elsewhere if among & !used(header) != 0 => return None,
+                    SlotLookup::Elsewhere => {}
                 }
             }
             level = self.next_level(word, level)?;
@@ -321,7 +342,7 @@ impl SlotLeaf {
     pub(crate) fn write<S: Schema>(
         &self,
         arena: &Arena,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
     ) -> Result<Written, Blocked> {
         let word = self.head.word::<S>(probe);
@@ -329,20 +350,20 @@ impl SlotLeaf {
         prefetch_group(level.home());
         loop {
             match Self::seek::<S>(level, word, probe, action)? {
-                Seat::Own(group, mut claim) => {
+                SlotSeat::Own(group, mut claim) => {
                     let held = &group.values[claim.slot];
                     return Ok(claim.rewrite::<S>(held, action));
                 }
-                Seat::Vacant(group, claim) => {
-                    let Change::Store(new) = action.change(None) else {
+                SlotSeat::Vacant(group, claim) => {
+                    let KeyChange::Store(new) = action.change(None) else {
                         return Ok(Written::unchanged(None));
                     };
                     group.put(claim.slot, word, slot_value::<S>(probe, new));
                     claim.fill();
                     return Ok(Written::added(self.after_add(level.depth)));
                 }
-                Seat::Nowhere => return Ok(Written::unchanged(None)),
-                Seat::Full => {}
+                SlotSeat::Nowhere => return Ok(Written::unchanged(None)),
+                SlotSeat::Full => {}
             }
             level = match self.next_level(word, level) {
                 Some(next) => next,
@@ -354,11 +375,11 @@ impl SlotLeaf {
 
     /// Finds a key's slot in a window, or claims one for it.
     fn seek<'a, S: Schema>(
-        level: Level<'a>,
+        level: WindowLevel<'a>,
         word: u64,
-        probe: Probe<'_>,
+        probe: KeyProbe<'_>,
         action: Action,
-    ) -> Result<Seat<'a>, Frozen> {
+    ) -> Result<SlotSeat<'a>, Frozen> {
         let is_same = is_same::<S>(probe);
         for (group, among) in level.window() {
             let mut looks = 0;
@@ -372,7 +393,7 @@ impl SlotLeaf {
                     let slot = hits.trailing_zeros() as usize;
                     // A removed key that is just coming back may have got a new record.
                     if is_same(group.values[slot].load(Ordering::Acquire)) {
-                        return Ok(Seat::Own(group, Claim::new(&group.header, slot)?));
+                        return Ok(SlotSeat::Own(group, SlotClaim::new(&group.header, slot)?));
                     }
                     hits &= hits - 1;
                 }
@@ -381,19 +402,19 @@ impl SlotLeaf {
                     break;
                 }
                 if !action.inserts() {
-                    return Ok(Seat::Nowhere);
+                    return Ok(SlotSeat::Nowhere);
                 }
                 let slot = vacant.trailing_zeros() as usize;
                 // The key that is being put there may be this one.
                 if busy(header) & 1 << slot == 0
-                    && let Some(claim) = Claim::try_new(&group.header, header, slot)
+                    && let Some(claim) = SlotClaim::try_new(&group.header, header, slot)
                 {
-                    return Ok(Seat::Vacant(group, claim));
+                    return Ok(SlotSeat::Vacant(group, claim));
                 }
                 pause(&mut looks);
             }
         }
-        Ok(Seat::Full)
+        Ok(SlotSeat::Full)
     }
 
     /// Counts a key that took a slot.
@@ -445,7 +466,7 @@ impl SlotLeaf {
     }
 
     /// The place that a key belongs to: that of its start.
-    pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
+    pub(crate) fn place<S: Schema>(&self, probe: KeyProbe<'_>) -> usize {
         self.start(self.head.word::<S>(probe)) / (GROUP * PLACE_GROUPS)
     }
 
@@ -475,7 +496,7 @@ impl SlotLeaf {
         sort::<S>(&mut entries[from..]);
     }
 
-    fn for_each_group(&self, visit: &mut impl FnMut(&Group)) {
+    fn for_each_group(&self, visit: &mut impl FnMut(&SlotGroup)) {
         for group in self.groups() {
             visit(group);
             if let Some(run) = group.wider() {
@@ -496,7 +517,7 @@ impl SlotLeaf {
     }
 }
 
-impl Group {
+impl SlotGroup {
     /// The wider run that the group links to.
     #[inline]
     fn wider(&self) -> Option<&Wider> {
@@ -507,7 +528,7 @@ impl Group {
 }
 
 impl Wider {
-    fn for_each_group(&self, visit: &mut impl FnMut(&Group)) {
+    fn for_each_group(&self, visit: &mut impl FnMut(&SlotGroup)) {
         for group in &self.0 {
             visit(group);
             if let Some(run) = group.wider() {
@@ -526,7 +547,7 @@ fn start_of(height: u64, expansion_2: u32, depth: u32) -> u64 {
 }
 
 #[inline(always)]
-fn prefetch_group(group: &Group) {
+fn prefetch_group(group: &SlotGroup) {
     let start = std::ptr::from_ref(group).cast::<u8>();
     (0..4).for_each(|line| prefetch_address(start.wrapping_add(64 * line)));
 }

@@ -14,20 +14,25 @@ use rhumb_sync::{
 };
 
 use super::{
-    claim::{self, Claim},
+    claim::{self, SlotClaim},
     segment::is_below,
 };
 use crate::{
     entry::Entry,
-    op::{Action, Trigger, Written, reader},
-    raw::{bucket::present, pool::Zeroed},
-    schema::{Probe, Schema, is_same},
+    op::{Action, Trigger, Written},
+    raw::{
+        bucket::present,
+        pool::Zeroed,
+        schema::{KeyProbe, Schema, is_same, reader},
+    },
 };
 
-/// Records that share a header.
+/// Records that share a header: as many as the slots of a bucket, whose present and used bits the
+/// header has.
 const RECORDS: usize = 15;
 
-/// Bytes before the arrays of a trained array that lies in its own block.
+/// Bytes before the arrays of a trained array that lies in its own block: the array's head, in two
+/// cache lines, so that the keys begin with a line of their own.
 const HEAD_BYTES: usize = 128;
 
 /// What a link leads to: a value of any type, told apart by the lowest bits of its address.
@@ -35,16 +40,16 @@ pub(crate) type Anything = u8;
 
 /// A trained array.
 #[derive(Clone, Copy)]
-pub(crate) struct Trained {
+pub(crate) struct TrainedArray {
     model: Model,
     len: u32,
     block: NonNull<u8>,
 }
 
-const _: () = assert!(size_of::<Trained>() <= HEAD_BYTES);
+const _: () = assert!(size_of::<TrainedArray>() <= HEAD_BYTES);
 const _: () = assert!(align_of::<AtomicU64>() <= 8 && align_of::<AtomicPtr<Anything>>() <= 8);
 
-impl Trained {
+impl TrainedArray {
     /// The trained array of a run of entries, whose words ascend along `model`.
     pub(crate) fn new(arena: &Arena, model: Model, words: &[u64], entries: &[Entry]) -> Self {
         let len = words.len();
@@ -162,7 +167,7 @@ impl Trained {
 
     /// The record of a key, or the number of the link of the gap that the key belongs to.
     #[inline(always)]
-    pub(crate) fn find<S: Schema>(&self, word: u64, probe: Probe<'_>) -> Result<usize, usize> {
+    pub(crate) fn find<S: Schema>(&self, word: u64, probe: KeyProbe<'_>) -> Result<usize, usize> {
         let (keys, values) = (self.keys(), self.values());
         let window = self.model.window(word);
         let end = (window.hi as usize).min(keys.len());
@@ -184,7 +189,7 @@ impl Trained {
 
     /// The word of the value of a record, if it is present.
     #[inline(always)]
-    pub(crate) fn get<S: Schema>(&self, at: usize, probe: Probe<'_>) -> Option<u64> {
+    pub(crate) fn get<S: Schema>(&self, at: usize, probe: KeyProbe<'_>) -> Option<u64> {
         let header = &self.headers()[at / RECORDS];
         let is_present = || present(header.load(Ordering::Acquire)) & 1 << (at % RECORDS) != 0;
         if !is_present() {
@@ -202,7 +207,7 @@ impl Trained {
         action: Action,
         keep: impl FnOnce(u64) -> Option<Trigger>,
     ) -> Result<Written, crate::raw::bucket::Frozen> {
-        let mut claim = Claim::new(&self.headers()[at / RECORDS], at % RECORDS)?;
+        let mut claim = SlotClaim::new(&self.headers()[at / RECORDS], at % RECORDS)?;
         // Before the claim ends, so that the thread that freezes the record finds what was kept.
         Ok(claim.rewrite::<S>(&self.values()[at], action).keeping(keep))
     }

@@ -11,12 +11,12 @@
 //! 4. A bucket is opened by the thread that holds the lock of the bucket before it, for words above
 //!    all that the earlier bucket ever held: no key that has a slot changes its bucket. After it
 //!    has taken the lock, a writer checks again that the bucket is the key's.
-//! 5. In mode [`Mode::Pivots`] the top has a word for each unit, and no word above these is taken
-//!    for a unit's. The units together have no more places than there are buckets. So a word always
-//!    names a unit and a bucket that exist.
+//! 5. In mode [`AddressMode::Pivots`] the pivot root has a word for each pivot block, and no word
+//!    above these is taken for a pivot block's. The pivot blocks together have no more places than
+//!    there are buckets. So a word always names a pivot block and a bucket that exist.
 #![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
 
-use std::ptr::NonNull;
+use std::{marker::PhantomData, ptr::NonNull};
 
 use rhumb_sync::{
     arena::{ALIGN, Arena},
@@ -25,29 +25,31 @@ use rhumb_sync::{
 };
 
 use super::{
-    super::{
-        address::{Line, Pivots, Top, Unit, capped, find_unit, word_behind},
-        schema::{Probe, Schema},
-    },
-    bucket::{Bucket, Locked, Node},
+    bucket::{Bucket, Locked, OverflowNode},
+    noted::Noted,
     pool::{Pool, Zeroed},
+    schema::{KeyProbe, Schema},
 };
-use crate::raw::noted::Noted;
+use crate::address::{
+    BucketLine, PivotBlock, PivotRoot, Pivots, capped, find_pivot_block, word_behind,
+};
 
-/// The most overflow nodes of a leaf.
+/// The most overflow nodes of a leaf. Chosen, not measured: 64 KiB of nodes; a leaf of 333 buckets,
+/// the most that 3000 keys take at nine each, is retrained at 139 nodes at the latest.
 pub(crate) const NODES_MAX: usize = in_models(512, 8);
 
 /// The fullness thresholds, in overflow nodes for 64 buckets: for each one that a leaf exceeds, the
-/// next leaf like it gets another fifth of its buckets.
+/// next leaf like it gets another fifth of its buckets. Chosen, not measured: at three nodes one
+/// bucket in twenty has overflown, at ten the leaf is about to be retrained.
 const FULLNESS: [usize; 2] = [3, 10];
 
 /// The jitter halfway between the least and the most.
-const LOT_EVEN: u8 = 1 << 7;
+const JITTER_EVEN: u8 = 1 << 7;
 
 /// The way in which a leaf's buckets are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Mode {
+pub(crate) enum AddressMode {
     /// By a line.
     Line,
     /// By their lowest words.
@@ -60,8 +62,8 @@ pub(crate) enum Mode {
 }
 
 /// The address of a new leaf.
-pub(crate) enum Address {
-    Line(Line),
+pub(crate) enum BucketAddress {
+    Line(BucketLine),
     Pivots(Pivots),
     Whole(Box<[Box<[u8]>]>),
     /// The lowest words of the first buckets, ascending; the others are opened later.
@@ -69,13 +71,13 @@ pub(crate) enum Address {
 }
 
 /// The lowest words of the buckets that are open.
-struct Starts {
+struct OpenStarts {
     /// The number of open buckets.
     open: AtomicU32,
     words: Box<[AtomicU64]>,
 }
 
-impl Starts {
+impl OpenStarts {
     /// `lowest` ascends; its first word counts as 0.
     fn new(lowest: &[u64], len: usize) -> Self {
         let word = |place: usize| match place {
@@ -104,80 +106,116 @@ impl Starts {
 }
 
 /// The address of buckets in the modes that use neither a line nor pivots.
-enum Places {
+enum BucketPlaces {
     Whole(Box<[Box<[u8]>]>),
-    Open(Starts),
+    Open(OpenStarts),
 }
 
-/// Buckets that a line addresses, or units that lie before them. A copy of a leaf's run (and of its
-/// top, if the leaf has units) is enough to find a bucket without reading the leaf.
+/// Buckets that a line addresses, or pivot blocks that lie before them. A copy of a leaf's run (and
+/// of its pivot root, if the leaf has pivot blocks) is enough to find a bucket without reading the
+/// leaf.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Run {
-    line: Line,
+    line: BucketLine,
     buckets: NonNull<Bucket>,
 }
 
 impl Run {
-    /// Prefetches up to `count` buckets from the place `at` on, which will be read once. The leaf
-    /// may have fewer.
     #[inline(always)]
-    pub(crate) fn prefetch_once(&self, at: usize, count: usize) {
+    fn prefetch_once(&self, at: usize, count: usize) {
         let first = self.buckets.as_ptr().wrapping_add(at);
         (0..count).for_each(|i| Bucket::prefetch_once(first.wrapping_add(i)));
     }
 
-    /// The bucket of a word, and its place.
-    ///
-    /// # Safety
-    /// The leaf that the run is of lives for `'a`, and has a line.
+    /// Pivot blocks lie before the buckets, the first one last.
     #[inline(always)]
-    pub(crate) unsafe fn bucket<'a>(&self, word: u64) -> (&'a Bucket, usize) {
-        let place = self.line.at(word);
-        // SAFETY: the line has no more places than the leaf has buckets, which live as the leaf
-        // does.
-        (unsafe { &*self.buckets.as_ptr().add(place) }, place)
-    }
-
-    /// The same by the leaf's top.
-    ///
-    /// # Safety
-    /// The leaf that the run and the top are of lives for `'a`, and has units.
-    #[inline(always)]
-    pub(crate) unsafe fn bucket_by<'a>(&self, top: &Top, word: u64) -> (&'a Bucket, usize) {
-        // SAFETY: the caller's promise.
-        unsafe { self.half_way(top, word) }.bucket(word)
-    }
-
-    /// Goes as far towards a bucket as the leaf's top alone tells.
-    ///
-    /// # Safety
-    /// As for [`Run::bucket_by`].
-    #[inline(always)]
-    pub(crate) unsafe fn half_way<'a>(&self, top: &Top, word: u64) -> HalfWay<'a> {
-        // SAFETY: the top names no unit that the leaf has not (invariant 5).
-        HalfWay { unit: unsafe { self.unit(find_unit(top, word)) }, buckets: self.buckets }
-    }
-
-    /// Units lie before the buckets, the first one last.
-    #[inline(always)]
-    fn unit_address(&self, at: usize) -> *mut Unit {
-        self.buckets.as_ptr().cast::<Unit>().wrapping_sub(at + 1)
+    fn pivot_block_address(&self, at: usize) -> *mut PivotBlock {
+        self.buckets.as_ptr().cast::<PivotBlock>().wrapping_sub(at + 1)
     }
 
     /// # Safety
-    /// The leaf that the run is of lives for `'a`, and has such a unit.
+    /// The leaf that the run is of lives for `'a`, and has such a pivot block.
     #[inline(always)]
-    unsafe fn unit<'a>(&self, at: usize) -> &'a Unit {
+    unsafe fn pivot_block<'a>(&self, at: usize) -> &'a PivotBlock {
         // SAFETY: it was written when the leaf was made, and never changes.
-        unsafe { &*self.unit_address(at) }
+        unsafe { &*self.pivot_block_address(at) }
     }
 }
 
-/// The unit that a word belongs to, and the buckets of its leaf, which lives for `'a`.
+/// The way to the buckets of a leaf that lives for `'g`.
+#[derive(Clone, Copy)]
+pub(crate) enum BucketWay<'g> {
+    /// Through the leaf itself.
+    Leaf,
+    Line(ByLine<'g>),
+    Pivots(ByPivots<'g>),
+}
+
+impl<'g> BucketWay<'g> {
+    /// # Safety
+    /// The leaf that the run is of lives for `'g`, and has a line.
+    #[inline(always)]
+    pub(super) unsafe fn by_line(run: Run) -> Self {
+        Self::Line(ByLine(run, PhantomData))
+    }
+
+    /// # Safety
+    /// The leaf that the run and the pivot root are of lives for `'g`, and has pivot blocks.
+    #[inline(always)]
+    pub(super) unsafe fn by_pivots(run: Run, pivot_root: &'g PivotRoot) -> Self {
+        Self::Pivots(ByPivots(run, pivot_root))
+    }
+}
+
+/// The run of a leaf that has a line and lives for `'g`.
+#[derive(Clone, Copy)]
+pub(crate) struct ByLine<'g>(Run, PhantomData<&'g Leaf>);
+
+impl<'g> ByLine<'g> {
+    /// Prefetches up to `count` buckets from the place `at` on, which will be read once. The leaf
+    /// may have fewer.
+    #[inline(always)]
+    pub(crate) fn prefetch_once(&self, at: usize, count: usize) {
+        self.0.prefetch_once(at, count);
+    }
+
+    /// The bucket of a word, and its place.
+    #[inline(always)]
+    pub(crate) fn bucket(self, word: u64) -> (&'g Bucket, usize) {
+        let place = self.0.line.at(word);
+        // SAFETY: the line has no more places than the leaf has buckets, which live as the leaf
+        // does.
+        (unsafe { &*self.0.buckets.as_ptr().add(place) }, place)
+    }
+}
+
+/// The run and the pivot root of a leaf that has pivot blocks and lives for `'g`.
+#[derive(Clone, Copy)]
+pub(crate) struct ByPivots<'g>(Run, &'g PivotRoot);
+
+impl<'g> ByPivots<'g> {
+    /// As [`ByLine::prefetch_once`].
+    #[inline(always)]
+    pub(crate) fn prefetch_once(&self, at: usize, count: usize) {
+        self.0.prefetch_once(at, count);
+    }
+
+    /// Goes as far towards a bucket as the leaf's pivot root alone tells.
+    #[inline(always)]
+    pub(crate) fn half_way(self, word: u64) -> HalfWay<'g> {
+        // SAFETY: the pivot root names no pivot block that the leaf has not (invariant 5).
+        HalfWay {
+            pivot_block: unsafe { self.0.pivot_block(find_pivot_block(self.1, word)) },
+            buckets: self.0.buckets,
+        }
+    }
+}
+
+/// The pivot block that a word belongs to, and the buckets of its leaf, which lives for `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct HalfWay<'a> {
-    unit: &'a Unit,
+    pivot_block: &'a PivotBlock,
     buckets: NonNull<Bucket>,
 }
 
@@ -185,32 +223,32 @@ impl<'a> HalfWay<'a> {
     /// Prefetches what [`HalfWay::bucket`] reads.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
-        prefetch(self.unit);
+        prefetch(self.pivot_block);
     }
 
     /// The bucket of the word, and its place.
     #[inline(always)]
     pub(crate) fn bucket(self, word: u64) -> (&'a Bucket, usize) {
-        let place = self.unit.place(word);
-        // SAFETY: units have no more places than the leaf has buckets (invariant 5), which live as
-        // it does.
+        let place = self.pivot_block.place(word);
+        // SAFETY: pivot blocks have no more places than the leaf has buckets (invariant 5), which
+        // live as it does.
         (unsafe { &*self.buckets.as_ptr().add(place) }, place)
     }
 }
 
-/// A run of buckets. Finding a bucket reads the first cache line. In mode [`Mode::Pivots`] it also
-/// reads the next two, and then one of the units, which lie before the buckets.
+/// A run of buckets. Finding a bucket reads the first cache line. In mode [`AddressMode::Pivots`]
+/// it also reads the next two, and then one of the pivot blocks, which lie before the buckets.
 #[repr(C, align(128))]
 pub(crate) struct Leaf {
     run: Run,
-    mode: Mode,
+    mode: AddressMode,
     /// Leading bytes that words leave out, if keys are wide.
     prefix_len: u32,
     last: u32,
-    /// The number of units before the buckets.
-    units: u32,
-    /// The top of the pivots.
-    top: Top,
+    /// The number of pivot blocks before the buckets.
+    pivot_blocks: u32,
+    /// The pivot root of the pivots.
+    pivot_root: PivotRoot,
     // Only writers read what follows, and readers in the modes that use `places`.
     nodes: AtomicU32,
     /// Keys removed since the leaf was built.
@@ -219,14 +257,14 @@ pub(crate) struct Leaf {
     pub(crate) built_of: u32,
     /// The leaf's jitter, derived from its first and last words: how much fuller than others it
     /// gets before it is replaced.
-    pub(crate) lot: u8,
+    pub(crate) jitter: u8,
     /// The leaf's use, as the last look saw it.
     pub(crate) noted: Noted,
     /// True if a thread is about to replace it.
     pub(crate) is_retraining: AtomicBool,
-    pool: Pool<Node>,
+    pool: Pool<OverflowNode>,
     prefix: Box<[u8]>,
-    places: Option<Box<Places>>,
+    places: Option<Box<BucketPlaces>>,
     /// The parts that may have keys, if most have none. Boxed, as few leaves have it.
     inhabited: Option<Box<Inhabited>>,
     life: Lifetime,
@@ -281,13 +319,14 @@ impl Inhabited {
     }
 }
 
-const _: () = assert!(std::mem::offset_of!(Leaf, top) == 64, "finding a bucket reads one line");
+const _: () =
+    assert!(std::mem::offset_of!(Leaf, pivot_root) == 64, "finding a bucket reads one line");
 const _: () = assert!(ALIGN.is_multiple_of(align_of::<Bucket>()));
-const _: () = assert!(ALIGN.is_multiple_of(size_of::<Unit>()));
+const _: () = assert!(ALIGN.is_multiple_of(size_of::<PivotBlock>()));
 
-/// The bytes before the buckets that hold `units` units.
-fn front_bytes(units: usize) -> usize {
-    (units * size_of::<Unit>()).next_multiple_of(ALIGN)
+/// The bytes before the buckets that hold `pivot_blocks` pivot blocks.
+fn front_bytes(pivot_blocks: usize) -> usize {
+    (pivot_blocks * size_of::<PivotBlock>()).next_multiple_of(ALIGN)
 }
 
 // SAFETY: the leaf owns its blocks of memory; all that changes is atomic.
@@ -299,46 +338,48 @@ impl Leaf {
     /// An empty leaf of `buckets` (at least one) buckets, whose keys start with `prefix`.
     pub(crate) fn new(
         arena: &Arena,
-        address: Address,
+        address: BucketAddress,
         buckets: usize,
         prefix: &[u8],
         built_of: usize,
     ) -> Box<Self> {
-        let (none, no_line) = (Pivots::default(), Line::new(0, 0, 1));
+        let (none, no_line) = (Pivots::default(), BucketLine::new(0, 0, 1));
         let buckets = buckets.max(1);
-        let (line, mode, Pivots { top, units, places: _ }, places) = match address {
-            Address::Line(line) => (line.within(buckets), Mode::Line, none, None),
-            Address::Pivots(pivots) => {
+        let (line, mode, Pivots { pivot_root, pivot_blocks, places: _ }, places) = match address {
+            BucketAddress::Line(line) => (line.within(buckets), AddressMode::Line, none, None),
+            BucketAddress::Pivots(pivots) => {
                 assert!((1..=buckets).contains(&pivots.places), "every place is a bucket");
-                (no_line, Mode::Pivots, pivots, None)
+                (no_line, AddressMode::Pivots, pivots, None)
             }
-            Address::Whole(pivots) => (no_line, Mode::Whole, none, Some(Places::Whole(pivots))),
-            Address::Open(lowest) => {
-                let starts = Starts::new(&lowest, buckets);
-                (no_line, Mode::Open, none, Some(Places::Open(starts)))
+            BucketAddress::Whole(pivots) => {
+                (no_line, AddressMode::Whole, none, Some(BucketPlaces::Whole(pivots)))
+            }
+            BucketAddress::Open(lowest) => {
+                let starts = OpenStarts::new(&lowest, buckets);
+                (no_line, AddressMode::Open, none, Some(BucketPlaces::Open(starts)))
             }
         };
-        let front = front_bytes(units.len());
+        let front = front_bytes(pivot_blocks.len());
         let block = arena.allocate_zeroed(front + buckets * size_of::<Bucket>());
         // SAFETY: the block is longer than `front`.
         let run = Run { line, buckets: unsafe { block.add(front) }.cast() };
         // SAFETY: the block is ours, that long, and zeroed.
         unsafe { Bucket::make_of_zeroes(run.buckets.as_ptr(), buckets) };
-        for (at, unit) in units.iter().enumerate() {
-            // SAFETY: the block has room for all the units before the buckets.
-            unsafe { run.unit_address(at).write(*unit) };
+        for (at, pivot_block) in pivot_blocks.iter().enumerate() {
+            // SAFETY: the block has room for all the pivot blocks before the buckets.
+            unsafe { run.pivot_block_address(at).write(*pivot_block) };
         }
         Box::new(Self {
             run,
             mode,
             prefix_len: prefix.len() as u32,
-            units: units.len() as u32,
+            pivot_blocks: pivot_blocks.len() as u32,
             last: buckets as u32 - 1,
-            top,
+            pivot_root,
             nodes: AtomicU32::new(0),
             removed: AtomicU32::new(0),
             built_of: built_of as u32,
-            lot: LOT_EVEN,
+            jitter: JITTER_EVEN,
             noted: Noted::default(),
             is_retraining: AtomicBool::new(false),
             pool: Pool::new(),
@@ -351,15 +392,15 @@ impl Leaf {
 
     /// Returns true if a line addresses its buckets.
     pub(crate) fn has_line(&self) -> bool {
-        self.mode == Mode::Line
+        self.mode == AddressMode::Line
     }
 
-    /// The buckets of a leaf with a line or units, whose words are those of its keys, and the top
-    /// if it has units.
-    pub(crate) fn run(&self) -> Option<(Run, Option<&Top>)> {
-        let top = (self.mode == Mode::Pivots).then_some(&self.top);
-        let is_known = self.prefix_len == 0 && (self.has_line() || top.is_some());
-        is_known.then_some((self.run, top))
+    /// The buckets of a leaf with a line or pivot blocks, whose words are those of its keys, and
+    /// the pivot root if it has pivot blocks.
+    pub(crate) fn run(&self) -> Option<(Run, Option<&PivotRoot>)> {
+        let pivot_root = (self.mode == AddressMode::Pivots).then_some(&self.pivot_root);
+        let is_known = self.prefix_len == 0 && (self.has_line() || pivot_root.is_some());
+        is_known.then_some((self.run, pivot_root))
     }
 
     /// Gives the leaf's memory back, but not the records that its slots point to.
@@ -379,25 +420,32 @@ impl Leaf {
     /// overflow nodes.
     pub(crate) fn like(&self, arena: &Arena) -> Box<Self> {
         let (address, buckets) = match self.places.as_deref() {
-            Some(Places::Whole(pivots)) => (Address::Whole(pivots.clone()), self.len()),
-            Some(Places::Open(starts)) => {
+            Some(BucketPlaces::Whole(pivots)) => (BucketAddress::Whole(pivots.clone()), self.len()),
+            Some(BucketPlaces::Open(starts)) => {
                 let open = starts.words[..starts.len()].iter();
                 let lowest: Vec<u64> = open.map(|word| word.load(Ordering::Relaxed)).collect();
                 let pivots = Pivots::about(lowest);
                 let places = pivots.places;
-                (Address::Pivots(pivots), places)
+                (BucketAddress::Pivots(pivots), places)
             }
             None if self.has_line() => {
                 let full =
                     FULLNESS.iter().take_while(|most| self.nodes() * 64 > self.len() * **most);
                 let buckets = self.len() + self.len() * full.count() / 5;
-                (Address::Line(self.run.line.scaled(buckets)), buckets)
+                (BucketAddress::Line(self.run.line.scaled(buckets)), buckets)
             }
             None => {
-                // SAFETY: the leaf has `self.units` units.
-                let unit = |at| *unsafe { self.run.unit(at) };
-                let units = (0..self.units as usize).map(unit).collect();
-                (Address::Pivots(Pivots { top: self.top, units, places: self.len() }), self.len())
+                // SAFETY: the leaf has `self.pivot blocks` pivot blocks.
+                let pivot_block = |at| *unsafe { self.run.pivot_block(at) };
+                let pivot_blocks = (0..self.pivot_blocks as usize).map(pivot_block).collect();
+                (
+                    BucketAddress::Pivots(Pivots {
+                        pivot_root: self.pivot_root,
+                        pivot_blocks,
+                        places: self.len(),
+                    }),
+                    self.len(),
+                )
             }
         };
         let mut leaf = Self::new(arena, address, buckets, &self.prefix, self.built_of as usize);
@@ -435,7 +483,7 @@ impl Leaf {
     /// The number of buckets that keys may belong to: those that are open.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.starts().map_or(self.last as usize + 1, Starts::len)
+        self.starts().map_or(self.last as usize + 1, OpenStarts::len)
     }
 
     /// The number of buckets, open or not.
@@ -444,9 +492,9 @@ impl Leaf {
     }
 
     #[inline]
-    fn starts(&self) -> Option<&Starts> {
+    fn starts(&self) -> Option<&OpenStarts> {
         match self.places.as_deref() {
-            Some(Places::Open(starts)) => Some(starts),
+            Some(BucketPlaces::Open(starts)) => Some(starts),
             _ => None,
         }
     }
@@ -454,7 +502,7 @@ impl Leaf {
     /// Returns true if buckets are opened as keys are appended.
     #[inline(always)]
     pub(crate) fn is_open(&self) -> bool {
-        self.mode == Mode::Open
+        self.mode == AddressMode::Open
     }
 
     /// Opens a bucket after the bucket at `at`, whose lock the caller holds, for words above all of
@@ -477,7 +525,7 @@ impl Leaf {
         true
     }
 
-    pub(crate) fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> AddressMode {
         self.mode
     }
 
@@ -486,9 +534,9 @@ impl Leaf {
         self.nodes.load(Ordering::Relaxed) as usize
     }
 
-    /// The block of its buckets and units, and how long it is.
+    /// The block of its buckets and pivot blocks, and how long it is.
     pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
-        let front = front_bytes(self.units as usize);
+        let front = front_bytes(self.pivot_blocks as usize);
         // SAFETY: `new` allocated `front` bytes before the buckets.
         let start = unsafe { self.run.buckets.cast::<u8>().sub(front) };
         (start, front + self.room() * size_of::<Bucket>())
@@ -502,8 +550,8 @@ impl Leaf {
     /// Bytes of the leaf outside of the arena.
     pub(crate) fn heap_bytes(&self) -> usize {
         let places = match self.places.as_deref() {
-            Some(Places::Whole(pivots)) => pivots.iter().map(|pivot| pivot.len() + 16).sum(),
-            Some(Places::Open(starts)) => size_of_val(&*starts.words),
+            Some(BucketPlaces::Whole(pivots)) => pivots.iter().map(|pivot| pivot.len() + 16).sum(),
+            Some(BucketPlaces::Open(starts)) => size_of_val(&*starts.words),
             None => 0,
         };
         let inhabited = self.inhabited.as_ref().map_or(0, |_| size_of::<Inhabited>());
@@ -519,7 +567,7 @@ impl Leaf {
 
     /// The word by which this leaf knows a key.
     #[inline(always)]
-    pub(crate) fn word<S: Schema>(&self, probe: Probe<'_>) -> u64 {
+    pub(crate) fn word<S: Schema>(&self, probe: KeyProbe<'_>) -> u64 {
         if S::WIDE && self.prefix_len > 0 {
             word_behind(&self.prefix, probe.bytes)
         } else {
@@ -529,16 +577,16 @@ impl Leaf {
 
     /// The place of the bucket that a key belongs to; `word` is the leaf's word for it.
     #[inline(always)]
-    pub(crate) fn place<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
-        let place = if self.mode == Mode::Line {
+    pub(crate) fn place<S: Schema>(&self, word: u64, probe: KeyProbe<'_>) -> usize {
+        let place = if self.mode == AddressMode::Line {
             self.run.line.at(word)
-        } else if self.mode == Mode::Pivots {
-            // SAFETY: the top names no unit that the leaf has not (invariant 5).
-            unsafe { self.run.unit(find_unit(&self.top, word)) }.place(word)
+        } else if self.mode == AddressMode::Pivots {
+            // SAFETY: the pivot root names no pivot block that the leaf has not (invariant 5).
+            unsafe { self.run.pivot_block(find_pivot_block(&self.pivot_root, word)) }.place(word)
         } else {
             match self.places.as_deref() {
-                Some(Places::Open(starts)) => starts.place(word),
-                Some(Places::Whole(pivots)) if S::WIDE => {
+                Some(BucketPlaces::Open(starts)) => starts.place(word),
+                Some(BucketPlaces::Whole(pivots)) if S::WIDE => {
                     pivots.partition_point(|pivot| **pivot <= *probe.bytes).saturating_sub(1)
                 }
                 _ => 0,
@@ -563,7 +611,7 @@ impl Leaf {
     }
 
     /// An overflow node, empty; none if the leaf has had all that it may have.
-    pub(crate) fn new_node(&self, arena: &Arena) -> Option<&Node> {
+    pub(crate) fn new_node(&self, arena: &Arena) -> Option<&OverflowNode> {
         let index = self.nodes.fetch_add(1, Ordering::Relaxed) as usize;
         if index >= NODES_MAX {
             self.nodes.fetch_sub(1, Ordering::Relaxed);

@@ -12,10 +12,12 @@ use rhumb_sync::{
     primitive::{AtomicPtr, AtomicU64, AtomicUsize, IS_MODEL, Ordering},
 };
 
-/// The first extent has about this many bytes.
+/// The first extent has about this many bytes. Chosen, not measured: eight nodes of 128 bytes. A
+/// leaf that needs no piece has no extent.
 const FIRST_BYTES: usize = 1024;
 /// Each later extent has one part in this many of the pieces of all before it, or as many as the
-/// first if that is more: what is not handed out yet is a small part of the whole.
+/// first if that is more: what is not handed out yet is at most a fifth of the whole, or one first
+/// extent.
 const GROWTH: usize = 4;
 
 /// A type whose values may start as zeroed memory.
@@ -72,11 +74,11 @@ unsafe impl<T> Zeroed for AtomicPtr<T> {
 /// Pieces of one type.
 pub(crate) struct Pool<T> {
     /// The extent that pieces are taken from, before all others.
-    last: AtomicPtr<Extent<T>>,
+    last: AtomicPtr<PoolExtent<T>>,
 }
 
 /// Pieces that lie one after the other.
-struct Extent<T> {
+struct PoolExtent<T> {
     pieces: NonNull<T>,
     len: usize,
     /// The pieces that were asked for: all that are there, and some more once none are left.
@@ -96,7 +98,7 @@ impl<T: Zeroed> Pool<T> {
     }
 
     /// The extents, the last one first.
-    fn extents(&self) -> impl Iterator<Item = &Extent<T>> {
+    fn extents(&self) -> impl Iterator<Item = &PoolExtent<T>> {
         let mut next = self.last.load(Ordering::Acquire);
         std::iter::from_fn(move || {
             // SAFETY: extents come from boxes and live as the pool does: they are freed by the
@@ -109,13 +111,13 @@ impl<T: Zeroed> Pool<T> {
 
     /// The number of pieces in use.
     pub(crate) fn len(&self) -> usize {
-        let taken = |extent: &Extent<T>| extent.taken.load(Ordering::Relaxed).min(extent.len);
+        let taken = |extent: &PoolExtent<T>| extent.taken.load(Ordering::Relaxed).min(extent.len);
         self.extents().next().map_or(0, |extent| extent.len_before + taken(extent))
     }
 
     /// Bytes of all extents.
     pub(crate) fn bytes(&self) -> usize {
-        self.extents().map(|extent| extent.len * size_of::<T>() + size_of::<Extent<T>>()).sum()
+        self.extents().map(|extent| extent.len * size_of::<T>() + size_of::<PoolExtent<T>>()).sum()
     }
 
     /// A zeroed piece.
@@ -138,7 +140,7 @@ impl<T: Zeroed> Pool<T> {
 
     /// Adds an extent, unless another thread was faster.
     #[cold]
-    fn grow(&self, last: *mut Extent<T>, arena: &Arena) {
+    fn grow(&self, last: *mut PoolExtent<T>, arena: &Arena) {
         // SAFETY: as in `extents`.
         let len_before = unsafe { last.as_ref() }.map_or(0, |last| last.len_before + last.len);
         let len = Self::FIRST.max(len_before / GROWTH);
@@ -147,11 +149,11 @@ impl<T: Zeroed> Pool<T> {
         unsafe { T::make(pieces.as_ptr(), len) };
         let taken = AtomicUsize::new(0);
         let fresh =
-            Box::into_raw(Box::new(Extent { pieces, len, taken, before: last, len_before }));
+            Box::into_raw(Box::new(PoolExtent { pieces, len, taken, before: last, len_before }));
         let (ok, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         if self.last.compare_exchange(last, fresh, ok, failed).is_err() {
             // SAFETY: no other thread has seen the extent.
-            unsafe { Extent::free(fresh, arena) };
+            unsafe { PoolExtent::free(fresh, arena) };
         }
     }
 
@@ -163,12 +165,12 @@ impl<T: Zeroed> Pool<T> {
         let mut next = self.last.swap(ptr::null_mut(), Ordering::Acquire);
         while !next.is_null() {
             // SAFETY: the extent is the pool's, and the caller gives it up.
-            next = unsafe { Extent::free(next, arena) };
+            next = unsafe { PoolExtent::free(next, arena) };
         }
     }
 }
 
-impl<T> Extent<T> {
+impl<T> PoolExtent<T> {
     /// Gives an extent back. Returns the one before it.
     ///
     /// # Safety

@@ -1,6 +1,6 @@
 //! Tests of the index from within the crate; the long ones are in the suite.
 
-mod lots;
+mod jitter;
 mod open;
 
 use std::{
@@ -14,13 +14,10 @@ use std::{
 use rhumb_sync::epoch;
 use rhumb_testkit::random::Random;
 
-use super::{
-    Index, Key, Preset, Value,
-    schema::{Of, Probe},
-};
+use super::{Index, Key, Preset, Value};
 use crate::{
-    entry,
-    op::{Trigger, reader},
+    op::Trigger,
+    raw::schema::{KeyProbe, Of, key as key_of, reader},
 };
 
 const SCALE: usize = if cfg!(miri) { 50 } else { 1 };
@@ -127,7 +124,7 @@ fn keys_uneven_at_every_scale_agree_with_a_plain_map() {
         assert_eq!(index.stats().pivot_leaves, 2, "one leaf has too few units for {len}");
         let guard = epoch::pin();
         for key in keys {
-            let place = index.core.place(Probe { word: key, bytes: &[] }, &guard);
+            let place = index.core.place(KeyProbe { word: key, bytes: &[] }, &guard);
             assert!(place.bucket(key).is_some(), "the group has the tops");
             assert_eq!(index.get(&key), Some(!key));
             assert_eq!(index.get(&(key + 2)), None);
@@ -443,7 +440,7 @@ fn a_key_that_comes_back_is_not_seen_through_what_it_was_before() {
         index.insert(first.clone(), 0);
         index.insert(key.clone(), 1);
         let guard = epoch::pin();
-        let probe = Probe::wide(&key);
+        let probe = KeyProbe::wide(&key);
         let leaf = index.core.place(probe, &guard).leaf;
         index.core.replace(&index.core.place(probe, &guard), Trigger::Full, &guard);
         let mut scan = index.iter();
@@ -455,7 +452,7 @@ fn a_key_that_comes_back_is_not_seen_through_what_it_was_before() {
         assert_eq!(index.remove(&key), Some(1));
         assert_eq!(index.insert(key.clone(), 2), None);
         assert_eq!(leaf.get::<Schema>(probe), Some(1), "{preset:?}: in the leaf as it was");
-        let entry = read.iter().find(|entry| entry::key::<Schema>(entry) == key);
+        let entry = read.iter().find(|entry| key_of::<Schema>(entry) == key);
         let slot = entry.expect("the scan has read the key").value;
         assert_eq!(
             reader::<Schema>(probe)(slot),
@@ -500,7 +497,7 @@ fn a_stale_reason_to_replace_a_leaf_does_no_harm() {
     index.bulk_load((0..3000).map(|i| (i * 7, i))).unwrap();
     for beyond in [0, 1, 500] {
         let guard = epoch::pin();
-        let place = index.core.place(Probe { word: 7, bytes: &[] }, &guard);
+        let place = index.core.place(KeyProbe { word: 7, bytes: &[] }, &guard);
         let at = place.leaf.len() + beyond;
         index.core.replace(&place, Trigger::Chain(at, 3), &guard);
     }
@@ -515,10 +512,10 @@ fn leaves_that_were_replaced_are_found_by_their_runs_again() {
     index.bulk_load(keys.clone().map(|key| (key * 1000, key))).unwrap();
     let guard = epoch::pin();
     let is_found =
-        |word: u64| index.core.place(Probe { word, bytes: &[] }, &guard).bucket(word).is_some();
+        |word: u64| index.core.place(KeyProbe { word, bytes: &[] }, &guard).bucket(word).is_some();
     assert!(keys.clone().all(|key| is_found(key * 1000)), "as it was loaded");
     for key in keys.clone().step_by(1000) {
-        let place = index.core.place(Probe { word: key * 1000, bytes: &[] }, &guard);
+        let place = index.core.place(KeyProbe { word: key * 1000, bytes: &[] }, &guard);
         index.core.replace(&place, Trigger::Full, &guard);
     }
     let found = keys.clone().filter(|key| is_found(key * 1000)).count();

@@ -14,14 +14,14 @@ use rhumb_sync::primitive::AtomicU64;
 
 /// The head of a record; the key's bytes follow.
 #[repr(C)]
-struct Head {
+struct RecordHead {
     value: AtomicU64,
     len: usize,
 }
 
 fn layout(len: usize) -> Layout {
     let layout =
-        Layout::new::<Head>().extend(Layout::array::<u8>(len).unwrap_or(Layout::new::<u8>()));
+        Layout::new::<RecordHead>().extend(Layout::array::<u8>(len).unwrap_or(Layout::new::<u8>()));
     layout.expect("a slice and a head fit the address space").0
 }
 
@@ -34,19 +34,19 @@ pub(crate) fn bytes_of(len: usize) -> usize {
 pub(crate) fn new(key: &[u8], value: u64) -> u64 {
     let layout = layout(key.len());
     // SAFETY: the layout has a head, so it is not empty.
-    let head = unsafe { alloc(layout) }.cast::<Head>();
+    let head = unsafe { alloc(layout) }.cast::<RecordHead>();
     if head.is_null() {
         handle_alloc_error(layout);
     }
     // SAFETY: the memory is this record's, aligned and large enough for the head and the key.
     unsafe {
-        head.write(Head { value: AtomicU64::new(value), len: key.len() });
+        head.write(RecordHead { value: AtomicU64::new(value), len: key.len() });
         ptr::copy_nonoverlapping(key.as_ptr(), head.add(1).cast(), key.len());
     }
     head.expose_provenance() as u64
 }
 
-fn head(record: u64) -> *mut Head {
+fn head(record: u64) -> *mut RecordHead {
     ptr::with_exposed_provenance_mut(record as usize)
 }
 

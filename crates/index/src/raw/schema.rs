@@ -1,13 +1,21 @@
-//! What the inside of the index needs to know of its key and value types, and nothing more.
+//! Words: what stands for keys and values in slots, and how one leads to the other.
+//!
+//! Thread safety: what a slot holds is read while the thread is pinned, or by the only thread that
+//! has the leaf. Invariants:
+//!
+//! 1. A slot holds what [`slot_value`] of its map's schema made.
+//! 2. What it leads to is freed only when no thread can hold the leaf, or an entry of it.
+#![allow(unsafe_code, reason = "follows words")]
 
 use std::{any::TypeId, marker::PhantomData};
 
 use rhumb_model::code::code_at;
 use rhumb_sync::primitive::{AtomicU64, Ordering};
 
+use super::record;
 use crate::{
+    entry::Entry,
     key::{Key, image::QueryOf},
-    record,
     value::{Value, bits::Bits},
 };
 
@@ -25,7 +33,6 @@ pub(crate) trait Schema: Send + Sync + 'static {
     /// # Safety
     /// It was read from a slot of this schema's map, and what it leads to is not freed while the
     /// key is borrowed.
-    #[allow(unsafe_code, reason = "reads a record")]
     #[inline(always)]
     unsafe fn key<'a>(slot: u64) -> &'a [u8] {
         // SAFETY: such slots hold records, and the caller says that this one lives.
@@ -36,7 +43,6 @@ pub(crate) trait Schema: Send + Sync + 'static {
     ///
     /// # Safety
     /// As for [`Schema::key`].
-    #[allow(unsafe_code, reason = "reads a record")]
     #[inline(always)]
     unsafe fn is_key(slot: u64, key: &[u8]) -> bool {
         // SAFETY: the caller's promise.
@@ -57,25 +63,24 @@ pub(crate) trait Schema: Send + Sync + 'static {
     ///
     /// # Safety
     /// The word came from this schema's value, and no thread uses it again.
-    #[allow(unsafe_code, reason = "frees what a word points to")]
     unsafe fn free_value(word: u64);
 }
 
 /// A key that is being looked up.
 #[derive(Clone, Copy)]
-pub(crate) struct Probe<'a> {
+pub(crate) struct KeyProbe<'a> {
     /// The key's image, if it is one word.
     pub(crate) word: u64,
     /// The key's image, if it is wide.
     pub(crate) bytes: &'a [u8],
 }
 
-impl<'a> Probe<'a> {
+impl<'a> KeyProbe<'a> {
     /// The least of all keys.
-    pub(crate) const LEAST: Probe<'static> = Probe { word: 0, bytes: &[] };
+    pub(crate) const LEAST: KeyProbe<'static> = KeyProbe { word: 0, bytes: &[] };
 
     /// Returns true if this key is above another.
-    pub(crate) fn is_above<S: Schema>(self, other: Probe<'_>) -> bool {
+    pub(crate) fn is_above<S: Schema>(self, other: KeyProbe<'_>) -> bool {
         if S::WIDE { self.bytes > other.bytes } else { self.word > other.word }
     }
 
@@ -93,7 +98,6 @@ impl<K: Key, V: Value> Schema for Of<K, V> {
 
     /// # Safety
     /// As for every [`Schema`]: the word is given up.
-    #[allow(unsafe_code, reason = "frees what a word points to")]
     unsafe fn free_value(word: u64) {
         if !is_word::<V>() {
             // SAFETY: values that are not words are boxes that `into_word` leaked, and the caller
@@ -105,12 +109,12 @@ impl<K: Key, V: Value> Schema for Of<K, V> {
 
 /// Calls `f` with the probe of a key.
 #[inline(always)]
-pub(crate) fn with_probe<K: Key, R>(key: &K::Query, f: impl FnOnce(Probe<'_>) -> R) -> R {
+pub(crate) fn with_probe<K: Key, R>(key: &K::Query, f: impl FnOnce(KeyProbe<'_>) -> R) -> R {
     if K::WIDE {
         let bytes = QueryOf::<K>::bytes(key);
-        f(Probe::wide(bytes.as_ref()))
+        f(KeyProbe::wide(bytes.as_ref()))
     } else {
-        f(Probe { word: QueryOf::<K>::word(key), bytes: &[] })
+        f(KeyProbe { word: QueryOf::<K>::word(key), bytes: &[] })
     }
 }
 
@@ -118,7 +122,6 @@ pub(crate) fn with_probe<K: Key, R>(key: &K::Query, f: impl FnOnce(Probe<'_>) ->
 ///
 /// # Safety
 /// For wide keys, `value` is that of a slot, read while the thread is pinned, as it still is.
-#[allow(unsafe_code, reason = "reads a record")]
 #[inline]
 pub(crate) unsafe fn key_of<K: Key>(word: u64, value: u64) -> K {
     if K::WIDE {
@@ -133,7 +136,6 @@ pub(crate) unsafe fn key_of<K: Key>(word: u64, value: u64) -> K {
 ///
 /// # Safety
 /// As for [`key_of`].
-#[allow(unsafe_code, reason = "reads a record")]
 #[inline]
 pub(crate) unsafe fn value_word<K: Key>(slot: u64) -> u64 {
     if K::WIDE {
@@ -168,7 +170,6 @@ pub(crate) fn is_word<V: Value>() -> bool {
 
 /// The word that stands for a value; it owns the value.
 #[expect(clippy::unit_arg, reason = "one of the types of words is the unit")]
-#[allow(unsafe_code, reason = "reinterprets a value as the type that it is")]
 #[inline(always)]
 pub(crate) fn into_word<V: Value>(value: V) -> u64 {
     if size_of::<V>() > 8 {
@@ -184,7 +185,6 @@ pub(crate) fn into_word<V: Value>(value: V) -> u64 {
 ///
 /// # Safety
 /// The word came from [`into_word`] of the same type, and what it points to is not freed yet.
-#[allow(unsafe_code, reason = "reinterprets a value as the type that it is")]
 #[inline(always)]
 pub(crate) unsafe fn value_of<V: Value>(word: u64) -> V {
     if size_of::<V>() > 8 {
@@ -202,7 +202,6 @@ pub(crate) unsafe fn value_of<V: Value>(word: u64) -> V {
 
 /// The wide key of what a slot of a leaf holds, for callers that can reach the leaf.
 #[cfg(feature = "published")]
-#[allow(unsafe_code, reason = "reads a record")]
 #[inline]
 pub(crate) fn key_in_leaf<'a, S: Schema>(slot: u64) -> &'a [u8] {
     // SAFETY: what slots of wide keys lead to lives for as long as any thread can reach their leaf.
@@ -222,11 +221,85 @@ pub(crate) fn renew<S: Schema>(slot: &AtomicU64, value: u64) -> u64 {
 
 /// Returns a function that is true for the slot whose key is the one being looked up.
 #[inline(always)]
-#[allow(unsafe_code, reason = "reads the key that a slot leads to")]
-pub(crate) fn is_same<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> bool + Copy {
+pub(crate) fn is_same<S: Schema>(probe: KeyProbe<'_>) -> impl Fn(u64) -> bool + Copy {
     move |value| {
         // SAFETY: what slots of wide keys lead to is freed only when no thread can hold the leaf;
         // the thread that compares holds it.
         !S::WIDE || unsafe { S::is_key(value, probe.bytes) }
+    }
+}
+
+/// The cell that holds the word of a slot's value.
+#[inline(always)]
+pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
+    if S::HAS_RECORDS {
+        // SAFETY: slots hold records, which live as long as the leaf does.
+        unsafe { record::value(cell.load(Ordering::Relaxed)) }
+    } else {
+        cell
+    }
+}
+
+/// The content of a new slot for a key and its value.
+#[inline(always)]
+pub(crate) fn slot_value<S: Schema>(probe: KeyProbe<'_>, value: u64) -> u64 {
+    if S::HAS_RECORDS { record::new(probe.bytes, value) } else { value }
+}
+
+/// Reads the value of a slot, if the slot is the key's.
+#[inline(always)]
+pub(crate) fn reader<S: Schema>(probe: KeyProbe<'_>) -> impl Fn(u64) -> Option<u64> {
+    move |slot| {
+        if !is_same::<S>(probe)(slot) {
+            return None;
+        }
+        Some(if S::HAS_RECORDS {
+            // SAFETY: slots hold records, which live as long as the leaf does, and the thread is
+            // pinned.
+            unsafe { record::value(slot) }.load(Ordering::Acquire)
+        } else {
+            slot
+        })
+    }
+}
+
+/// The key of an entry whose value is a record. The caller holds what keeps the record alive.
+pub(crate) fn key<S: Schema>(entry: &Entry) -> &[u8] {
+    // SAFETY: what entries of wide keys lead to lives while the leaf that they came from can be
+    // held; the caller is pinned or has them to itself.
+    unsafe { S::key(entry.value) }
+}
+
+/// Sorts entries of one leaf by their keys.
+#[inline]
+pub(crate) fn sort<S: Schema>(new: &mut [Entry]) {
+    if S::WIDE {
+        // Words of one leaf are in the order of the keys, which lie elsewhere and need to be looked
+        // at only where words tie.
+        let order =
+            |a: &Entry, b: &Entry| a.word.cmp(&b.word).then_with(|| key::<S>(a).cmp(key::<S>(b)));
+        new.sort_unstable_by(order);
+    } else {
+        new.sort_unstable_by_key(|entry| entry.word);
+    }
+}
+
+/// Frees what a slot owns.
+///
+/// # Safety
+/// The slot was one of this schema, and nothing that it leads to is used again.
+pub(crate) unsafe fn free_slot<S: Schema>(slot: u64, is_present: bool) {
+    // SAFETY: slots own their record, and present ones their value; the caller gives them up.
+    unsafe {
+        if is_present {
+            let value = match S::HAS_RECORDS {
+                true => record::value(slot).load(Ordering::Relaxed),
+                false => slot,
+            };
+            S::free_value(value);
+        }
+        if S::HAS_RECORDS {
+            record::free(slot);
+        }
     }
 }
