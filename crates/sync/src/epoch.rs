@@ -14,11 +14,22 @@
 //! 2. What was unlinked when the epoch was `e` (read after the unlinking) may be freed when it is
 //!    `e + GRACE`: every thread that could have seen it has been unpinned since.
 //! 3. Slots are never freed, and each belongs to at most one thread.
+//! 4. A forked child has one thread. The slots of its parent's other threads are unpinned there
+//!    before that thread goes on, and stay taken: what those threads held, nothing in the child
+//!    uses. (A thread that forks while it uses what another thread's guard keeps breaks the promise
+//!    that it gives for the fork, which is unsafe.)
 
-use std::{cell::Cell, marker::PhantomData, sync::OnceLock};
+use std::{
+    cell::Cell,
+    marker::PhantomData,
+    sync::{Once, OnceLock},
+};
 
-use crate::primitive::{
-    self, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+use crate::{
+    primitive::{
+        self, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+    },
+    process,
 };
 
 /// Epochs that must pass before something unlinked is freed. Two would do; the third allows for an
@@ -148,12 +159,27 @@ pub fn pin() -> Guard {
 /// Takes a slot for the current thread.
 #[cold]
 fn register(local: &Local) -> &'static Slot {
+    static CHILDREN: Once = Once::new();
+    CHILDREN.call_once(|| process::call_in_children(unpin_others));
     let slot = free_slot().unwrap_or_else(new_slot);
     local.is_fenced.set(!is_asymmetric());
     local.slot.set(Some(slot));
     // If the thread is ending already, the slot is not given back: it stays taken and unpinned.
     let _ = OWNER.try_with(|_| ());
     slot
+}
+
+/// Unpins every thread but this one, in a forked child that has no other.
+///
+/// Slots stay taken. If a signal's handler forked in the midst of [`register`], this thread has a
+/// slot that it does not know of yet.
+extern "C" fn unpin_others() {
+    let _ = LOCAL.try_with(|local| {
+        let own = local.slot.get().map(|slot| slot.index);
+        for slot in slots().filter(|slot| Some(slot.index) != own) {
+            slot.pinned.store(UNPINNED, Ordering::Release);
+        }
+    });
 }
 
 fn slots() -> impl Iterator<Item = &'static Slot> {

@@ -5,7 +5,7 @@
 //! threads that make it, a little at a time, and the rest when the map is dropped.
 //!
 //! A forked child has no other thread of its parent, and so a stripe that one of them had locked at
-//! the fork is never unlocked there. The child therefore waits for no stripe: it passes those that
+//! the fork is never unlocked there. (What they had pinned is unpinned there: `epoch`.) The child therefore waits for no stripe: it passes those that
 //! are locked, and what is in one that stays locked is not freed.
 
 use std::collections::VecDeque;
@@ -43,6 +43,7 @@ pub struct Garbage<P> {
     /// A stripe has the epoch advanced also when it has grown by this number of bytes.
     bytes_max: usize,
     /// The process that made it, and not a child that was forked later.
+    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models have one process"))]
     process: Process,
 }
 
@@ -97,11 +98,10 @@ impl<P: Piece> Garbage<P> {
     /// No thread that is pinned from now on can reach the piece, and it is retired once.
     #[allow(unsafe_code, reason = "a promise that the epoch keeps")]
     pub unsafe fn retire(&self, guard: &Guard, piece: P, bytes: usize, context: &P::Context) {
-        let is_here = self.process.is_here();
         let first = guard.thread_index() % STRIPES;
         let found = (first..first + STRIPES).find_map(|index| {
             let stripe = &self.stripes[index % STRIPES];
-            stripe.lock(is_here).map(|queue| (stripe, queue))
+            self.lock(stripe).map(|queue| (stripe, queue))
         });
         let Some((stripe, mut queue)) = found else {
             // All of a child's stripes stay locked.
@@ -114,9 +114,9 @@ impl<P: Piece> Garbage<P> {
         let is_due = queue.grown.0 >= PIECES || queue.grown.1 >= self.bytes_max;
         drop(queue);
         if is_due {
-            stripe.is_at(epoch::try_advance(), is_here);
+            self.is_at(stripe, epoch::try_advance());
         }
-        stripe.free(SHARE * bytes.max(1), is_here, context);
+        self.free(stripe, SHARE * bytes.max(1), context);
     }
 
     /// Frees what may be freed.
@@ -124,10 +124,45 @@ impl<P: Piece> Garbage<P> {
         for _ in 0..GRACE {
             epoch::try_advance();
         }
-        let (epoch, is_here) = (epoch::try_advance(), self.process.is_here());
+        let epoch = epoch::try_advance();
         for stripe in &self.stripes {
-            stripe.is_at(epoch, is_here);
-            stripe.free(usize::MAX, is_here, context);
+            self.is_at(stripe, epoch);
+            self.free(stripe, usize::MAX, context);
+        }
+    }
+
+    /// The queue of a stripe. In a forked child it waits for no other thread, and there is none
+    /// while the queue is locked.
+    fn lock<'s>(&self, stripe: &'s Stripe<P>) -> Option<MutexGuard<'s, Queue<P>>> {
+        // Models have one process.
+        #[cfg(not(any(loom, shuttle)))]
+        if !self.process.is_here() {
+            return stripe.queue.try_lock();
+        }
+        Some(stripe.queue.lock())
+    }
+
+    /// Takes note that the epoch is at least this.
+    fn is_at(&self, stripe: &Stripe<P>, epoch: u64) {
+        if let Some(mut queue) = self.lock(stripe) {
+            (queue.epoch, queue.grown) = (epoch.max(queue.epoch), (0, 0));
+        }
+    }
+
+    /// Frees what may be freed of a stripe until it has freed `most` bytes.
+    fn free(&self, stripe: &Stripe<P>, most: usize, context: &P::Context) {
+        let mut freed = 0;
+        while freed < most {
+            let popped = self.lock(stripe).and_then(|mut queue| queue.pop());
+            let Some((bytes, piece)) = popped else { return };
+            stripe.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            freed += bytes.max(1);
+            // SAFETY: it was unlinked in an epoch that has been left by every thread that was
+            // pinned then (the epoch's second invariant), and it was in the queue once.
+            #[allow(unsafe_code, reason = "the epoch says so")]
+            unsafe {
+                piece.free(context);
+            }
         }
     }
 
@@ -140,45 +175,6 @@ impl<P: Piece> Garbage<P> {
                 unsafe {
                     piece.free(context);
                 }
-            }
-        }
-    }
-}
-
-impl<P: Piece> Stripe<P> {
-    /// Its queue. In a forked child (`is_here` is false) it waits for no other thread, and there is
-    /// none while the queue is locked.
-    fn lock(&self, is_here: bool) -> Option<MutexGuard<'_, Queue<P>>> {
-        // Models have one process.
-        #[cfg(not(any(loom, shuttle)))]
-        if !is_here {
-            return self.queue.try_lock();
-        }
-        #[cfg(any(loom, shuttle))]
-        let _ = is_here;
-        Some(self.queue.lock())
-    }
-
-    /// Takes note that the epoch is at least this.
-    fn is_at(&self, epoch: u64, is_here: bool) {
-        if let Some(mut queue) = self.lock(is_here) {
-            (queue.epoch, queue.grown) = (epoch.max(queue.epoch), (0, 0));
-        }
-    }
-
-    /// Frees what may be freed until it has freed `most` bytes.
-    fn free(&self, most: usize, is_here: bool, context: &P::Context) {
-        let mut freed = 0;
-        while freed < most {
-            let popped = self.lock(is_here).and_then(|mut queue| queue.pop());
-            let Some((bytes, piece)) = popped else { return };
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            freed += bytes.max(1);
-            // SAFETY: it was unlinked in an epoch that has been left by every thread that was
-            // pinned then (the epoch's second invariant), and it was in the queue once.
-            #[allow(unsafe_code, reason = "the epoch says so")]
-            unsafe {
-                piece.free(context);
             }
         }
     }
