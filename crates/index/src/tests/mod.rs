@@ -431,6 +431,36 @@ fn ends_of_a_scan_meet() {
     assert_eq!(index.range((Bound::Excluded(5), Bound::Excluded(6))).count(), 0);
 }
 
+/// A long scan holds no memory back, also if its other end has read entries that nobody asks for.
+#[test]
+fn a_long_scan_ends_its_pin_from_time_to_time() {
+    const KEYS: u64 = 300_000;
+    let index = Index::<u64, u64>::new();
+    index.bulk_load((0..KEYS).map(|key| (key, key))).unwrap();
+    for is_reversed in [false, true] {
+        // Threads of other tests may be pinned for a while.
+        let has_passed = (0..600).any(|_| {
+            let mut scan = index.iter();
+            let mut step = |is_back: bool| if is_back { scan.next_back() } else { scan.next() };
+            let start = epoch::current();
+            let other = if is_reversed { 0 } else { KEYS - 1 };
+            assert_eq!(step(!is_reversed), Some((other, other)));
+            for i in 0..KEYS / 2 {
+                let key = if is_reversed { KEYS - 1 - i } else { i };
+                assert_eq!(step(is_reversed), Some((key, key)));
+                if i % 1000 == 0 {
+                    epoch::try_advance();
+                }
+            }
+            // The other end goes on where it was.
+            let next = if is_reversed { 1 } else { KEYS - 2 };
+            assert_eq!(step(!is_reversed), Some((next, next)));
+            epoch::current() > start + 1
+        });
+        assert!(has_passed, "reversed: {is_reversed}");
+    }
+}
+
 /// A reader that found a wide key before it was removed may read its record late. If the record
 /// then had the value of a later insertion, the reader would see that value before it is there for
 /// others.

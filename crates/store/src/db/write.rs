@@ -361,7 +361,7 @@ impl Core {
         let floor = self.new_segment(state)?;
         let before = Arc::clone(&self.mem.get().active);
         // Usually the most memory is mapped when a memtable is full.
-        self.note_mapped();
+        self.record_mapped();
         let active = Arc::new(before.successor(Some(floor), self.options.memtable_bytes));
         self.change_mem(|view| MemView {
             active,
