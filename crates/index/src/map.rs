@@ -206,14 +206,17 @@ impl<K: Key, V: Value> Index<K, V> {
 
     /// Looks at all leaves, and replaces those that are used differently from what they were made
     /// for: some that fill up, some with much room that were not written since the last call, and
-    /// some that keep memory from being given back. Returns the number of leaves that it replaced.
-    /// Linear in the map.
+    /// some that keep memory from being given back. Frees what no reader holds any more of what was
+    /// replaced or removed. Returns the number of leaves that it replaced. Linear in the map.
     ///
     /// The first of a map's trainers does so by itself while nothing is asked of it. In a map
     /// without trainers, a caller may do so from time to time, or after many removals. Nothing
     /// depends on it but memory and speed.
     pub fn tune(&self) -> usize {
-        self.core.look_at_all()
+        let replaced = self.core.look_at_all();
+        // A writer frees only from the stripe that it retires to.
+        self.core.collect_garbage();
+        replaced
     }
 
     /// Statistics of the map. Linear in its leaves.

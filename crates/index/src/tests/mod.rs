@@ -615,6 +615,28 @@ fn leaves_that_fill_up_are_replaced_ahead_of_need() {
     assert!(nodes() < before / 2, "{} of {before}", nodes());
 }
 
+/// What threads that have ended retired waits for threads that take their places, or for this.
+#[test]
+fn tuning_frees_what_any_thread_has_retired() {
+    let index = Index::<u64, String>::new();
+    (0..800).for_each(|key| drop(index.insert(key, key.to_string())));
+    thread::scope(|scope| {
+        let index = &index;
+        for first in 0..8 {
+            scope.spawn(move || {
+                (0..100).for_each(|i| assert!(index.remove(&(first + 8 * i)).is_some()));
+            });
+        }
+    });
+    assert!(index.core.garbage_bytes() > 0);
+    // Other tests' threads may be pinned for a while.
+    assert!((0..6000).any(|_| {
+        index.tune();
+        thread::sleep(Duration::from_millis(1));
+        index.core.garbage_bytes() == 0
+    }));
+}
+
 /// The first trainer does it unasked, and frees the garbage.
 #[test]
 fn an_idle_trainer_looks_after_the_leaves() {

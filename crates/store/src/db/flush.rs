@@ -234,6 +234,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn without_a_pool_a_flush_frees_the_memtable_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::builder(dir.path()).background_threads(0).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        keyspace.insert("a", "1").unwrap();
+        let memtable = Arc::downgrade(&db.core().mem.get().active);
+        // Threads of other tests may hold the epoch back.
+        let is_freed = (0..6_000).any(|_| {
+            db.flush().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            memtable.strong_count() == 0
+        });
+        assert!(is_freed);
+    }
+
     /// A program may open and close databases as often as it likes.
     #[test]
     fn a_closed_database_leaves_nothing_behind() {
