@@ -20,6 +20,7 @@ use rhumb_sync::{
     epoch::Guard,
     garbage::{Garbage, Piece},
     mapping::Gauge,
+    panics::Panics,
     primitive::{Arc, AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering, in_models},
 };
 
@@ -459,7 +460,9 @@ fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &Spot<'a>) -> &'a AtomicU64 {
 
 impl<S: Schema> Drop for Core<S> {
     fn drop(&mut self) {
-        self.garbage.free_all(&self.arena);
+        // Values' destructors may panic: what is left is freed all the same.
+        let mut panics = Panics::default();
+        panics.catch(|| self.garbage.free_all(&self.arena));
         let root = self.root.load(Ordering::Acquire);
         // SAFETY: `&mut self` says that no other thread uses the map. What is reachable was not
         // retired: each leaf, each group and the root is in one place, and so is each record and
@@ -471,12 +474,13 @@ impl<S: Schema> Drop for Core<S> {
                 for leaf in group.children() {
                     let leaf = Box::from_raw(leaf);
                     if S::IS_OWNER {
-                        free_contents::<S>(&leaf);
+                        free_contents::<S>(&leaf, &mut panics);
                     }
                     leaf.free(&self.arena);
                 }
             }
         }
+        panics.resume();
     }
 }
 
@@ -484,7 +488,7 @@ impl<S: Schema> Drop for Core<S> {
 ///
 /// # Safety
 /// No thread uses them again.
-unsafe fn free_contents<S: Schema>(leaf: &AnyLeaf) {
+unsafe fn free_contents<S: Schema>(leaf: &AnyLeaf, panics: &mut Panics) {
     let mut entries = Vec::new();
     leaf.collect::<S>(&mut entries);
     for Entry { value: slot, .. } in entries {
@@ -494,7 +498,7 @@ unsafe fn free_contents<S: Schema>(leaf: &AnyLeaf) {
                 true => record::value(slot).load(Ordering::Relaxed),
                 false => slot,
             };
-            S::free_value(value);
+            panics.catch(|| S::free_value(value));
             if S::HAS_RECORDS {
                 record::free(slot);
             }

@@ -106,8 +106,13 @@ impl<S: Schema> Core<S> {
         self.replace(place, trigger, guard);
     }
 
-    /// Replaces the leaf of `place` now; does nothing if another thread was faster.
+    /// Replaces the leaf of `place` now; does nothing if another thread was faster. Destructors of
+    /// values run after that, and may panic.
     pub(crate) fn replace(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
+        self.garbage.batch(&self.arena, || self.replace_leaf(place, trigger, guard));
+    }
+
+    fn replace_leaf(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
         let mut entries = std::mem::take(&mut *self.scratch.lock());
         let mut dead = Vec::new();
         collect::<S>(place.leaf, &mut entries, &mut dead);

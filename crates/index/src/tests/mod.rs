@@ -1,5 +1,6 @@
 //! Tests of the index from within the crate; the long ones are in the suite.
 
+mod frees;
 mod lots;
 mod open;
 
@@ -431,36 +432,6 @@ fn ends_of_a_scan_meet() {
     assert_eq!(index.range((Bound::Excluded(5), Bound::Excluded(6))).count(), 0);
 }
 
-/// A long scan holds no memory back, also if its other end has read entries that nobody asks for.
-#[test]
-fn a_long_scan_ends_its_pin_from_time_to_time() {
-    const KEYS: u64 = 300_000;
-    let index = Index::<u64, u64>::new();
-    index.bulk_load((0..KEYS).map(|key| (key, key))).unwrap();
-    for is_reversed in [false, true] {
-        // Threads of other tests may be pinned for a while.
-        let has_passed = (0..600).any(|_| {
-            let mut scan = index.iter();
-            let mut step = |is_back: bool| if is_back { scan.next_back() } else { scan.next() };
-            let start = epoch::current();
-            let other = if is_reversed { 0 } else { KEYS - 1 };
-            assert_eq!(step(!is_reversed), Some((other, other)));
-            for i in 0..KEYS / 2 {
-                let key = if is_reversed { KEYS - 1 - i } else { i };
-                assert_eq!(step(is_reversed), Some((key, key)));
-                if i % 1000 == 0 {
-                    epoch::try_advance();
-                }
-            }
-            // The other end goes on where it was.
-            let next = if is_reversed { 1 } else { KEYS - 2 };
-            assert_eq!(step(!is_reversed), Some((next, next)));
-            epoch::current() > start + 1
-        });
-        assert!(has_passed, "reversed: {is_reversed}");
-    }
-}
-
 /// A reader that found a wide key before it was removed may read its record late. If the record
 /// then had the value of a later insertion, the reader would see that value before it is there for
 /// others.
@@ -613,28 +584,6 @@ fn leaves_that_fill_up_are_replaced_ahead_of_need() {
     }
     assert!(before >= 20, "{before}");
     assert!(nodes() < before / 2, "{} of {before}", nodes());
-}
-
-/// What threads that have ended retired waits for threads that take their places, or for this.
-#[test]
-fn tuning_frees_what_any_thread_has_retired() {
-    let index = Index::<u64, String>::new();
-    (0..800).for_each(|key| drop(index.insert(key, key.to_string())));
-    thread::scope(|scope| {
-        let index = &index;
-        for first in 0..8 {
-            scope.spawn(move || {
-                (0..100).for_each(|i| assert!(index.remove(&(first + 8 * i)).is_some()));
-            });
-        }
-    });
-    assert!(index.core.garbage_bytes() > 0);
-    // Other tests' threads may be pinned for a while.
-    assert!((0..6000).any(|_| {
-        index.tune();
-        thread::sleep(Duration::from_millis(1));
-        index.core.garbage_bytes() == 0
-    }));
 }
 
 /// The first trainer does it unasked, and frees the garbage.
