@@ -113,6 +113,11 @@ pub fn collect() {
     GARBAGE.collect(&());
 }
 
+/// Bytes that wait to be dropped, in the whole process.
+pub fn bytes() -> usize {
+    GARBAGE.bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{

@@ -250,6 +250,24 @@ mod tests {
         assert!(is_freed);
     }
 
+    #[test]
+    fn an_iterator_of_an_index_that_is_kept_is_seen_in_the_statistics() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::builder(dir.path()).background_threads(0).open().unwrap();
+        let index: crate::Index<u64, u64> = (0..10).map(|key| (key, key)).collect();
+        let mut kept = index.iter();
+        assert_eq!(kept.next(), Some((0, 0)));
+        let is_seen = (0..1000).any(|_| {
+            db.flush().unwrap();
+            db.stats().refused_frees > 100
+        });
+        assert!(is_seen);
+        drop(kept);
+        while db.stats().refused_frees > 0 {
+            db.flush().unwrap();
+        }
+    }
+
     /// A program may open and close databases as often as it likes.
     #[test]
     fn a_closed_database_leaves_nothing_behind() {
