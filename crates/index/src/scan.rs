@@ -6,8 +6,8 @@
 //!
 //! Thread safety: as in `core`. Invariants:
 //!
-//! 1. Places and buffered entries are of the current pin; the pin ends only when no entry is
-//!    buffered.
+//! 1. Places and buffered entries are of the current pin. When it ends the places are given up and
+//!    the entries forgotten: the edges say where each end goes on.
 //! 2. Once both ends were asked, what was yielded lies outside of `low..=high`, so the ends never
 //!    cross. While only one end is asked, its edge moves bucket by bucket.
 #![allow(unsafe_code, reason = "keeps places beside the guard that keeps them alive")]
@@ -164,10 +164,6 @@ impl ScanEnd<'_> {
         let buffer = Buffer::default();
         let left = 0..0;
         Self { place: None, next: None, last: 0, ahead: 0, buffer, left, is_done: false, leaves: 0 }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.left.is_empty()
     }
 
     /// Reads what a place has within the edges.
@@ -371,16 +367,18 @@ impl<'m, S: Schema> EntryScan<'m, S> {
         unsafe { &*std::ptr::from_ref(&self.guard) }
     }
 
-    /// Lets other threads free memory, if no end has entries of the current pin.
+    /// Lets other threads free memory. The end that calls this has yielded all that it had read,
+    /// and its edge lies there.
+    ///
+    /// What the other end has read and not yielded lies within its edge, because both ends were
+    /// asked then (invariant 2), and is read again.
     fn repin(&mut self) {
-        if self.front.is_empty() && self.back.is_empty() {
-            (self.front.place, self.back.place) = (None, None);
-            (self.front.leaves, self.back.leaves) = (0, 0);
-            // Their records may be freed from now on.
-            self.front.forget();
-            self.back.forget();
-            self.guard.repin();
-        }
+        (self.front.place, self.back.place) = (None, None);
+        (self.front.leaves, self.back.leaves) = (0, 0);
+        // Their records may be freed from now on.
+        self.front.forget();
+        self.back.forget();
+        self.guard.repin();
     }
 
     /// Reads the next bucket from below.
@@ -404,7 +402,7 @@ impl<'m, S: Schema> EntryScan<'m, S> {
                 self.front.leaves += 1;
                 if is_last {
                     self.front.is_done = true;
-                } else if self.front.leaves > LEAVES_PINNED && self.back.is_empty() {
+                } else if self.front.leaves > LEAVES_PINNED {
                     if let Some(upper) = place.upper() {
                         self.low = Edge::new(Limit::Included(upper.probe()), 0);
                     }
@@ -481,7 +479,7 @@ impl<'m, S: Schema> EntryScan<'m, S> {
                 self.back.leaves += 1;
                 match place.previous(self.guard()) {
                     Some(previous) if !starts_here => {
-                        if self.back.leaves > LEAVES_PINNED && self.front.is_empty() {
+                        if self.back.leaves > LEAVES_PINNED {
                             if let Some(lower) = place.lower() {
                                 self.high = Edge::new(Limit::Excluded(lower.probe()), u64::MAX);
                             }

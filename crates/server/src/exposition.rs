@@ -312,6 +312,16 @@ fn engine_metrics(server: &Server) -> Vec<Metric> {
             "Bytes that the engine may take.",
             stats.memory_budget_bytes,
         ),
+        gauge(
+            "rhumb_deferred_bytes",
+            "Bytes that wait until no thread uses them.",
+            stats.deferred_bytes,
+        ),
+        gauge(
+            "rhumb_refused_frees",
+            "Times in a row that a thread's use kept them from being freed.",
+            stats.refused_frees,
+        ),
         counter(
             "rhumb_passed_entries_total",
             "Tombstones and old versions that scans and pops stepped over.",

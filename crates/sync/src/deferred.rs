@@ -2,7 +2,8 @@
 //!
 //! It is dropped inside a later call that defers something, or in [`collect`], in whatever thread
 //! that is and under whatever locks it holds. So what is large or takes locks is handed on from
-//! here to a [`Limbo`](crate::limbo::Limbo).
+//! here to a [`Limbo`](crate::limbo::Limbo). What is deferred by a drop that runs here is dropped
+//! later: drops do not nest.
 
 use std::sync::LazyLock;
 
@@ -110,6 +111,11 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
 /// unless another thread is pinned meanwhile.
 pub fn collect() {
     GARBAGE.collect(&());
+}
+
+/// Bytes that wait to be dropped, in the whole process.
+pub fn bytes() -> usize {
+    GARBAGE.bytes()
 }
 
 #[cfg(test)]

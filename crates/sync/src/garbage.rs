@@ -4,15 +4,21 @@
 //! lock, because freeing may run destructors of the caller's values. Garbage is freed by the
 //! threads that make it, a little at a time, and the rest when the map is dropped.
 //!
+//! A destructor may retire more, to the same garbage or another, and may panic. What it retires to
+//! garbage that its thread is freeing from is only queued: the loop that runs the destructor frees
+//! it, and nothing recurses. After a panic the rest is freed before the panic goes on.
+//!
 //! A forked child has no other thread of its parent, and so a stripe that one of them had locked at
-//! the fork is never unlocked there. The child therefore waits for no stripe: it passes those that
-//! are locked, and what is in one that stays locked is not freed.
+//! the fork is never unlocked there. (What they had pinned is unpinned there: `epoch`.) The child
+//! therefore waits for no stripe: it passes those that are locked, and what is in one that stays
+//! locked is not freed.
 
-use std::collections::VecDeque;
+use std::{cell::Cell, collections::VecDeque};
 
 use crate::{
     epoch::{self, GRACE, Guard},
-    primitive::{AtomicUsize, Mutex, MutexGuard, Ordering, in_models},
+    panics::Panics,
+    primitive::{self, AtomicUsize, Mutex, MutexGuard, Ordering, in_models},
     process::Process,
 };
 
@@ -23,6 +29,11 @@ const PIECES: usize = in_models(128, 4);
 /// A thread that retires a piece frees about this many times its bytes, if that much may be freed.
 /// A leaf takes some microseconds, and no thread should wait for many of them.
 const SHARE: usize = 2;
+
+/// A thread frees from at most this many garbages at a time, of which one's destructors retire to
+/// the next: a bound of its stack. Deeper ones only queue, until they are retired to again. Maps
+/// whose values change maps whose values change maps are as deep as programs were seen to go.
+const NESTED_MAX: usize = 4;
 
 /// Something to free, and what it needs for that.
 pub trait Piece: Send {
@@ -43,6 +54,7 @@ pub struct Garbage<P> {
     /// A stripe has the epoch advanced also when it has grown by this number of bytes.
     bytes_max: usize,
     /// The process that made it, and not a child that was forked later.
+    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models have one process"))]
     process: Process,
 }
 
@@ -91,96 +103,196 @@ impl<P: Piece> Garbage<P> {
     }
 
     /// Takes a piece of about `bytes` bytes that was unlinked. Frees others that have waited long
-    /// enough.
+    /// enough; only queues the piece if this is called while the thread frees from the same garbage
+    /// or in [`Garbage::batch`].
+    ///
+    /// # Panics
+    /// If a destructor does, after the others have run.
     ///
     /// # Safety
     /// No thread that is pinned from now on can reach the piece, and it is retired once.
     #[allow(unsafe_code, reason = "a promise that the epoch keeps")]
     pub unsafe fn retire(&self, guard: &Guard, piece: P, bytes: usize, context: &P::Context) {
-        let is_here = self.process.is_here();
+        self.batch(context, || self.queue(guard, piece, bytes));
+    }
+
+    /// Runs `act`, and only then frees what it would have freed by what it retires: no destructor
+    /// runs in the midst of it.
+    ///
+    /// # Panics
+    /// If a destructor does, after `act` and the others have run.
+    pub fn batch<R>(&self, context: &P::Context, act: impl FnOnce() -> R) -> R {
+        let Some(turn) = Turn::begin(self.address(), 0) else { return act() };
+        let result = act();
+        if let State { stripe: Some(at), is_due, .. } = turn.state() {
+            let stripe = &self.stripes[at];
+            if is_due {
+                self.is_at(stripe, epoch::try_advance());
+            }
+            self.free(turn, std::slice::from_ref(stripe), context);
+        }
+        result
+    }
+
+    fn queue(&self, guard: &Guard, piece: P, bytes: usize) {
         let first = guard.thread_index() % STRIPES;
         let found = (first..first + STRIPES).find_map(|index| {
-            let stripe = &self.stripes[index % STRIPES];
-            stripe.lock(is_here).map(|queue| (stripe, queue))
+            let at = index % STRIPES;
+            self.lock(&self.stripes[at]).map(|queue| (at, queue))
         });
-        let Some((stripe, mut queue)) = found else {
+        let Some((at, mut queue)) = found else {
             // All of a child's stripes stay locked.
             std::mem::forget(piece);
             return;
         };
-        stripe.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.stripes[at].bytes.fetch_add(bytes, Ordering::Relaxed);
         queue.pieces.push_back((epoch::current(), bytes, piece));
         queue.grown = (queue.grown.0 + 1, queue.grown.1 + bytes);
         let is_due = queue.grown.0 >= PIECES || queue.grown.1 >= self.bytes_max;
         drop(queue);
-        if is_due {
-            stripe.is_at(epoch::try_advance(), is_here);
-        }
-        stripe.free(SHARE * bytes.max(1), is_here, context);
+        Turn::owe(self.address(), SHARE * bytes.max(1), at, is_due);
     }
 
-    /// Frees what may be freed.
+    /// Frees what may be freed; nothing if this is called while the thread frees from it.
+    ///
+    /// # Panics
+    /// If a destructor does, after the others have run.
     pub fn collect(&self, context: &P::Context) {
+        let Some(turn) = Turn::begin(self.address(), usize::MAX) else { return };
         for _ in 0..GRACE {
             epoch::try_advance();
         }
-        let (epoch, is_here) = (epoch::try_advance(), self.process.is_here());
-        for stripe in &self.stripes {
-            stripe.is_at(epoch, is_here);
-            stripe.free(usize::MAX, is_here, context);
-        }
+        let epoch = epoch::try_advance();
+        self.stripes.iter().for_each(|stripe| self.is_at(stripe, epoch));
+        self.free(turn, &self.stripes, context);
     }
 
-    /// Frees everything.
-    pub fn free_all(&mut self, context: &P::Context) {
-        for stripe in &mut self.stripes {
-            for (_, _, piece) in std::mem::take(&mut stripe.queue.get_mut().pieces) {
-                // SAFETY: `&mut self` says that no thread is left that could use the map.
-                #[allow(unsafe_code, reason = "nobody is left")]
-                unsafe {
-                    piece.free(context);
-                }
-            }
-        }
-    }
-}
-
-impl<P: Piece> Stripe<P> {
-    /// Its queue. In a forked child (`is_here` is false) it waits for no other thread, and there is
-    /// none while the queue is locked.
-    fn lock(&self, is_here: bool) -> Option<MutexGuard<'_, Queue<P>>> {
+    /// The queue of a stripe. In a forked child it waits for no other thread, and there is none
+    /// while the queue is locked.
+    fn lock<'s>(&self, stripe: &'s Stripe<P>) -> Option<MutexGuard<'s, Queue<P>>> {
         // Models have one process.
         #[cfg(not(any(loom, shuttle)))]
-        if !is_here {
-            return self.queue.try_lock();
+        if !self.process.is_here() {
+            return stripe.queue.try_lock();
         }
-        #[cfg(any(loom, shuttle))]
-        let _ = is_here;
-        Some(self.queue.lock())
+        Some(stripe.queue.lock())
     }
 
     /// Takes note that the epoch is at least this.
-    fn is_at(&self, epoch: u64, is_here: bool) {
-        if let Some(mut queue) = self.lock(is_here) {
+    fn is_at(&self, stripe: &Stripe<P>, epoch: u64) {
+        if let Some(mut queue) = self.lock(stripe) {
             (queue.epoch, queue.grown) = (epoch.max(queue.epoch), (0, 0));
         }
     }
 
-    /// Frees what may be freed until it has freed `most` bytes.
-    fn free(&self, most: usize, is_here: bool, context: &P::Context) {
-        let mut freed = 0;
-        while freed < most {
-            let popped = self.lock(is_here).and_then(|mut queue| queue.pop());
-            let Some((bytes, piece)) = popped else { return };
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            freed += bytes.max(1);
-            // SAFETY: it was unlinked in an epoch that has been left by every thread that was
-            // pinned then (the epoch's second invariant), and it was in the queue once.
-            #[allow(unsafe_code, reason = "the epoch says so")]
-            unsafe {
-                piece.free(context);
+    /// Frees what may be freed of some stripes until the thread owes nothing.
+    fn free(&self, turn: Turn, stripes: &[Stripe<P>], context: &P::Context) {
+        let mut panics = Panics::default();
+        for stripe in stripes {
+            while turn.state().owed > 0 {
+                let popped = self.lock(stripe).and_then(|mut queue| queue.pop());
+                let Some((bytes, piece)) = popped else { break };
+                stripe.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                turn.pay(bytes.max(1));
+                // SAFETY: it was unlinked in an epoch that has been left by every thread that was
+                // pinned then (the epoch's second invariant), and it was in the queue once.
+                #[allow(unsafe_code, reason = "the epoch says so")]
+                panics.catch(|| unsafe { piece.free(context) });
             }
         }
+        drop(turn);
+        panics.resume();
+    }
+
+    /// Frees everything.
+    ///
+    /// # Panics
+    /// If a destructor does, after the others have run.
+    pub fn free_all(&mut self, context: &P::Context) {
+        let mut panics = Panics::default();
+        for stripe in &mut self.stripes {
+            for (_, _, piece) in std::mem::take(&mut stripe.queue.get_mut().pieces) {
+                // SAFETY: `&mut self` says that no thread is left that could use the map.
+                #[allow(unsafe_code, reason = "nobody is left")]
+                panics.catch(|| unsafe { piece.free(context) });
+            }
+        }
+        panics.resume();
+    }
+
+    /// What tells it from others while it is borrowed.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+primitive::local! {
+    static TURNS: Turns = Turns([const { Cell::new(NO_TURN) }; NESTED_MAX]);
+}
+
+/// What a thread is freeing from, or will when a batch ends.
+struct Turns([Cell<State>; NESTED_MAX]);
+
+#[derive(Clone, Copy)]
+struct State {
+    /// The garbage's address; zero if there is none.
+    garbage: usize,
+    /// The bytes that are to be freed still.
+    owed: usize,
+    /// The stripe that the thread retired to last.
+    stripe: Option<usize>,
+    /// True if that stripe has grown so much that the epoch is to be advanced.
+    is_due: bool,
+}
+
+const NO_TURN: State = State { garbage: 0, owed: 0, stripe: None, is_due: false };
+
+impl Turns {
+    fn find(&self, garbage: usize) -> Option<usize> {
+        self.0.iter().position(|turn| turn.get().garbage == garbage)
+    }
+}
+
+/// The time in which a thread frees from one garbage: its place in [`Turns`].
+struct Turn(usize);
+
+impl Turn {
+    /// Begins, unless the thread is freeing from this garbage already, or from too many.
+    fn begin(garbage: usize, owed: usize) -> Option<Self> {
+        let begin = |turns: &Turns| {
+            let at = turns.find(garbage).is_none().then(|| turns.find(NO_TURN.garbage))??;
+            turns.0[at].set(State { garbage, owed, ..NO_TURN });
+            Some(Self(at))
+        };
+        // Only a model's thread can have lost it by now.
+        TURNS.try_with(begin).ok().flatten()
+    }
+
+    /// Adds to what is to be freed, if the thread is freeing from this garbage.
+    fn owe(garbage: usize, bytes: usize, stripe: usize, is_due: bool) {
+        let _ = TURNS.try_with(|turns| {
+            let Some(turn) = turns.find(garbage).map(|at| &turns.0[at]) else { return };
+            let (owed, was_due) = (turn.get().owed, turn.get().is_due);
+            let (owed, is_due) = (owed.saturating_add(bytes), was_due || is_due);
+            turn.set(State { garbage, owed, stripe: Some(stripe), is_due });
+        });
+    }
+
+    fn state(&self) -> State {
+        TURNS.try_with(|turns| turns.0[self.0].get()).unwrap_or(NO_TURN)
+    }
+
+    /// Records that bytes are being freed.
+    fn pay(&self, bytes: usize) {
+        let state = self.state();
+        let owed = state.owed.saturating_sub(bytes);
+        let _ = TURNS.try_with(|turns| turns.0[self.0].set(State { owed, ..state }));
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let _ = TURNS.try_with(|turns| turns.0[self.0].set(NO_TURN));
     }
 }
 
@@ -234,5 +346,141 @@ mod tests {
         let all: Vec<_> = garbage.stripes.iter().map(|stripe| stripe.queue.lock()).collect();
         assert_eq!(retire(&garbage).strong_count(), 1, "there is no room for it");
         drop(all);
+    }
+    /// Retires another of its kind when it is freed, this many times in a row, and counts how deep
+    /// that goes.
+    struct Chain {
+        garbage: Weak<Garbage<Self>>,
+        more: usize,
+    }
+
+    thread_local! {
+        static DEPTH: Cell<usize> = const { Cell::new(0) };
+        static DEEPEST: Cell<usize> = const { Cell::new(0) };
+    }
+
+    impl Piece for Chain {
+        type Context = ();
+
+        /// # Safety
+        /// As for every [`Piece`].
+        #[allow(unsafe_code, reason = "retires another one")]
+        unsafe fn free(self, (): &()) {
+            DEPTH.set(DEPTH.get() + 1);
+            DEEPEST.set(DEEPEST.get().max(DEPTH.get()));
+            if let (Some(more), Some(garbage)) = (self.more.checked_sub(1), self.garbage.upgrade())
+            {
+                garbage.collect(&());
+                // SAFETY: nothing else has the piece.
+                unsafe { garbage.retire(&epoch::pin(), Self { more, ..self }, 1, &()) };
+            }
+            DEPTH.set(DEPTH.get() - 1);
+        }
+    }
+
+    #[test]
+    fn destructors_that_retire_more_do_not_nest() {
+        let garbage = Arc::new(Garbage::new(1));
+        for _ in 0..1000 {
+            let piece = Chain { garbage: Arc::downgrade(&garbage), more: 3 };
+            // SAFETY: nothing else has the piece.
+            #[allow(unsafe_code, reason = "nothing else has the piece")]
+            unsafe {
+                garbage.retire(&epoch::pin(), piece, 1, &());
+            }
+        }
+        while garbage.bytes() > 0 {
+            garbage.collect(&());
+            std::thread::yield_now();
+        }
+        assert_eq!(DEEPEST.get(), 1);
+    }
+
+    /// A thread that retires one piece after the other frees what its destructors retire as well.
+    #[test]
+    fn what_destructors_retire_does_not_pile_up() {
+        let garbage = Arc::new(Garbage::new(1));
+        // Threads of other tests may be pinned for a while.
+        let stays_small = (0..30).any(|_| {
+            for _ in 0..10_000 {
+                let piece = Chain { garbage: Arc::downgrade(&garbage), more: 6 };
+                // SAFETY: nothing else has the piece.
+                #[allow(unsafe_code, reason = "nothing else has the piece")]
+                unsafe {
+                    garbage.retire(&epoch::pin(), piece, 1, &());
+                }
+            }
+            garbage.bytes() < 5_000
+        });
+        assert!(stays_small, "{} pieces", garbage.bytes());
+    }
+
+    #[test]
+    fn no_destructor_runs_in_the_midst_of_a_batch() {
+        let garbage = Garbage::new(1);
+        let before: Vec<_> = (0..100).map(|_| retire(&garbage)).collect();
+        let is_freed = |piece: &Weak<()>| piece.strong_count() == 0;
+        let freed = || before.iter().filter(|piece| is_freed(piece)).count();
+        // Threads of other tests may be pinned for a while.
+        while freed() == 0 {
+            let seen = garbage.batch(&(), || {
+                let seen = freed();
+                (0..100).for_each(|_| drop(retire(&garbage)));
+                assert_eq!(freed(), seen);
+                seen
+            });
+            assert!(freed() >= seen);
+        }
+    }
+
+    /// Counts its end, and panics if it has an odd number.
+    struct Panicking(Arc<AtomicUsize>, usize);
+
+    impl Piece for Panicking {
+        type Context = ();
+
+        /// # Safety
+        /// As for every [`Piece`].
+        #[allow(unsafe_code, reason = "counts and panics")]
+        unsafe fn free(self, (): &()) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            assert!(self.1.is_multiple_of(2), "piece {}", self.1);
+        }
+    }
+
+    #[test]
+    fn a_destructor_that_panics_keeps_no_other_from_running() {
+        let message = |panic: Box<dyn std::any::Any + Send>| *panic.downcast::<String>().unwrap();
+        let freed = Arc::new(AtomicUsize::new(0));
+        let fill = |garbage: &Garbage<Panicking>| {
+            let guard = epoch::pin();
+            for i in 0..10 {
+                let piece = Panicking(Arc::clone(&freed), i);
+                // SAFETY: nothing else has the piece.
+                #[allow(unsafe_code, reason = "nothing else has the piece")]
+                unsafe {
+                    garbage.retire(&guard, piece, 1, &());
+                }
+            }
+        };
+        let mut garbage = Garbage::new(1000);
+        fill(&garbage);
+        let panic = loop {
+            let collect = std::panic::AssertUnwindSafe(|| garbage.collect(&()));
+            match std::panic::catch_unwind(collect) {
+                // Threads of other tests may be pinned for a moment.
+                Ok(()) => std::thread::yield_now(),
+                Err(panic) => break panic,
+            }
+        };
+        assert_eq!(message(panic), "piece 1");
+        assert_eq!(freed.load(Ordering::Relaxed), 10);
+        assert_eq!(garbage.bytes(), 0);
+        fill(&garbage);
+        let free_all = std::panic::AssertUnwindSafe(|| garbage.free_all(&()));
+        assert_eq!(message(std::panic::catch_unwind(free_all).unwrap_err()), "piece 1");
+        assert_eq!(freed.load(Ordering::Relaxed), 20);
+        garbage.free_all(&());
+        assert_eq!(freed.load(Ordering::Relaxed), 20);
     }
 }

@@ -22,6 +22,7 @@ pub mod mapping;
 mod modelled;
 #[cfg(loom)]
 pub mod models;
+pub mod panics;
 #[cfg(not(any(loom, shuttle)))]
 pub mod placed;
 pub mod prefetch;

@@ -1,10 +1,10 @@
 //! Deferred drops: replaced things wait here to be dropped by a thread that may take its time.
 //!
 //! What readers share is released inside an epoch's collection, and that runs wherever some thread
-//! happens to pin: under a lock of the block cache, or in the middle of a write. Dropping a
-//! memtable there would make a writer wait for the freeing of a million entries. Dropping a table
-//! there would take the cache's lock a second time. So the collection only puts things here, and
-//! the database's own threads drop them between jobs, holding no lock.
+//! defers something: in an eviction, or in the middle of a write. Dropping a memtable there would
+//! make a writer wait for the freeing of a million entries. Dropping a table there would remove a
+//! file in a reader that made room for a block. So the collection only puts things here, and the
+//! database's own threads drop them between jobs, holding no lock.
 //!
 //! Once the database is closed, no thread waits and no thread comes to drop things: what is added
 //! then is dropped on the spot. If it were kept, it would be lost with all it holds, because what

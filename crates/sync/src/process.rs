@@ -4,7 +4,10 @@
 //! holds is its parent's: the child must notice before it touches anything. The system's call for
 //! the number of a process costs some fifty nanoseconds; a page that the kernel empties in a child
 //! costs two loads.
-#![allow(unsafe_code, reason = "maps a page that is never unmapped")]
+#![allow(
+    unsafe_code,
+    reason = "maps a page that is never unmapped; has the system call a function"
+)]
 
 use std::sync::{
     OnceLock,
@@ -55,6 +58,27 @@ fn id() -> u32 {
         id => id,
     }
 }
+
+/// Has the system call `f` in every child that is forked from now on, in its one thread and before
+/// `fork` returns there. A child that comes about in another way (`clone`, `vfork`) and one of a
+/// system without such calls, or short of memory, does without: `f` may only be an improvement.
+///
+/// `f` takes no lock and allocates nothing, because another thread may have done so at the fork. It
+/// does not panic.
+#[cfg(all(unix, not(any(miri, loom, shuttle))))]
+pub(crate) fn call_in_children(f: extern "C" fn()) {
+    use std::ffi::c_int;
+    type Handler = Option<extern "C" fn()>;
+    // SAFETY: this is how POSIX declares it, and the standard library links the library it is in.
+    unsafe extern "C" {
+        fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
+    }
+    // SAFETY: the function is never unloaded before its handler: the system ties the two together.
+    unsafe { pthread_atfork(None, None, Some(f)) };
+}
+
+#[cfg(not(all(unix, not(any(miri, loom, shuttle)))))]
+pub(crate) fn call_in_children(_: extern "C" fn()) {}
 
 #[cfg(all(target_os = "linux", not(any(miri, loom, shuttle))))]
 mod system {

@@ -196,7 +196,7 @@ static INDEX: [Bug; 41] = [
     Bug {
         name: "the epoch advances without a barrier",
         file: EPOCH,
-        sound: "    if !barrier() {\n        return epoch;\n    }\n    if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {\n        return epoch;\n    }\n    fence(Ordering::SeqCst);\n",
+        sound: "    if !barrier() {\n        return epoch;\n    }\n    if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {\n        REFUSALS.fetch_add(1, Ordering::Relaxed);\n        return epoch;\n    }\n    REFUSALS.store(0, Ordering::Relaxed);\n    fence(Ordering::SeqCst);\n",
         broken: "    if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {\n        return epoch;\n    }\n    if epoch == 0 && !barrier() {\n        return epoch;\n    }\n",
         suite: Models,
         test: "who_frees_need_not_be_who_unlinked",
@@ -236,8 +236,8 @@ static INDEX: [Bug; 41] = [
     Bug {
         name: "the end of a pin is stored relaxed",
         file: EPOCH,
-        sound: "            if depth == 0\n                && let Some(slot) = local.slot.get()\n            {\n                slot.pinned.store(UNPINNED, Ordering::Release);",
-        broken: "            if depth == 0\n                && let Some(slot) = local.slot.get()\n            {\n                slot.pinned.store(UNPINNED, Ordering::Relaxed);",
+        sound: "Some(slot) => slot.pinned.store(UNPINNED, Ordering::Release)",
+        broken: "Some(slot) => slot.pinned.store(UNPINNED, Ordering::Relaxed)",
         suite: Models,
         test: "models::epoch",
     },

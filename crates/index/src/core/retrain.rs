@@ -125,8 +125,13 @@ impl<S: Schema> IndexCore<S> {
         self.replace(place, trigger, guard);
     }
 
-    /// Replaces the leaf of `place` now; does nothing if another thread was faster.
+    /// Replaces the leaf of `place` now; does nothing if another thread was faster. Destructors of
+    /// values run after that, and may panic.
     pub(crate) fn replace(&self, place: &LeafPlace<'_>, trigger: Trigger, guard: &Guard) {
+        self.tree.while_nothing_is_freed(|| self.replace_leaf(place, trigger, guard));
+    }
+
+    fn replace_leaf(&self, place: &LeafPlace<'_>, trigger: Trigger, guard: &Guard) {
         let mut entries = std::mem::take(&mut *self.scratch.lock());
         let mut dead = Vec::new();
         collect::<S>(place.leaf, &mut entries, &mut dead);

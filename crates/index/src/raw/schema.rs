@@ -10,7 +10,10 @@
 use std::{any::TypeId, marker::PhantomData};
 
 use rhumb_model::code::code_at;
-use rhumb_sync::primitive::{AtomicU64, Ordering};
+use rhumb_sync::{
+    panics::Panics,
+    primitive::{AtomicU64, Ordering},
+};
 
 use super::record;
 use crate::{
@@ -284,11 +287,11 @@ pub(crate) fn sort<S: Schema>(new: &mut [Entry]) {
     }
 }
 
-/// Frees what a slot owns.
+/// Frees what a slot owns. A destructor's panic is kept in `panics`.
 ///
 /// # Safety
 /// The slot was one of this schema, and nothing that it leads to is used again.
-pub(crate) unsafe fn free_slot<S: Schema>(slot: u64, is_present: bool) {
+pub(crate) unsafe fn free_slot<S: Schema>(slot: u64, is_present: bool, panics: &mut Panics) {
     // SAFETY: slots own their record, and present ones their value; the caller gives them up.
     unsafe {
         if is_present {
@@ -296,7 +299,7 @@ pub(crate) unsafe fn free_slot<S: Schema>(slot: u64, is_present: bool) {
                 true => record::value(slot).load(Ordering::Relaxed),
                 false => slot,
             };
-            S::free_value(value);
+            panics.catch(|| S::free_value(value));
         }
         if S::HAS_RECORDS {
             record::free(slot);

@@ -18,6 +18,7 @@ use rhumb_sync::{
     arena::Arena,
     epoch::Guard,
     garbage::{Garbage, Piece},
+    panics::Panics,
     primitive::{Arc, AtomicPtr, Ordering, in_models},
 };
 
@@ -319,6 +320,15 @@ impl<L: LeafNode, S: Schema> LeafTree<L, S> {
         unsafe { self.garbage.retire(guard, Waste::Value(word, PhantomData), bytes, &self.arena) };
     }
 
+    /// Runs `act`, and only then frees what it would have freed by what it retires: no destructor
+    /// of a value runs in the midst of it.
+    ///
+    /// # Panics
+    /// If a destructor does, after `act` and the others have run.
+    pub(crate) fn while_nothing_is_freed<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.garbage.batch(&self.arena, act)
+    }
+
     /// Frees what no thread can hold any more.
     pub(crate) fn collect_garbage(&self) {
         self.garbage.collect(&self.arena);
@@ -332,7 +342,9 @@ impl<L: LeafNode, S: Schema> LeafTree<L, S> {
 
 impl<L: LeafNode, S: Schema> Drop for LeafTree<L, S> {
     fn drop(&mut self) {
-        self.garbage.free_all(&self.arena);
+        // Values' destructors may panic: what is left is freed all the same.
+        let mut panics = Panics::default();
+        panics.catch(|| self.garbage.free_all(&self.arena));
         let root = self.root.load(Ordering::Acquire);
         // SAFETY: `&mut self` says that no other thread uses the tree. What is reachable was not
         // retired: each leaf, each group and the root is in one place, and so is each record and
@@ -345,12 +357,13 @@ impl<L: LeafNode, S: Schema> Drop for LeafTree<L, S> {
                     let leaf = Box::from_raw(leaf);
                     if S::IS_OWNER {
                         leaf.for_each_slot::<S>(|slot, is_present| {
-                            free_slot::<S>(slot, is_present)
+                            free_slot::<S>(slot, is_present, &mut panics)
                         });
                     }
                     leaf.free(&self.arena);
                 }
             }
         }
+        panics.resume();
     }
 }

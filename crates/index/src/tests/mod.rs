@@ -1,5 +1,6 @@
 //! Tests of the index from within the crate; the long ones are in the suite.
 
+mod frees;
 mod jitter;
 mod open;
 

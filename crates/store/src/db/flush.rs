@@ -239,6 +239,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn without_a_pool_a_flush_frees_the_memtable_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::builder(dir.path()).background_threads(0).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        keyspace.insert("a", "1").unwrap();
+        let memtable = Arc::downgrade(&db.core().memtables.get().active);
+        // Threads of other tests may hold the epoch back.
+        let is_freed = (0..6_000).any(|_| {
+            db.flush().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            memtable.strong_count() == 0
+        });
+        assert!(is_freed);
+    }
+
+    #[test]
+    fn an_iterator_of_an_index_that_is_kept_is_seen_in_the_statistics() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::builder(dir.path()).background_threads(0).open().unwrap();
+        let index: crate::Index<u64, u64> = (0..10).map(|key| (key, key)).collect();
+        let mut kept = index.iter();
+        assert_eq!(kept.next(), Some((0, 0)));
+        let is_seen = (0..1000).any(|_| {
+            db.flush().unwrap();
+            db.stats().refused_frees > 100
+        });
+        assert!(is_seen);
+        drop(kept);
+        while db.stats().refused_frees > 0 {
+            db.flush().unwrap();
+        }
+    }
+
     /// A program may open and close databases as often as it likes.
     #[test]
     fn a_closed_database_leaves_nothing_behind() {

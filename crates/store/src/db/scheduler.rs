@@ -295,6 +295,11 @@ impl Core {
         self.scheduler.wait_until(self, || {
             let view = self.memtables.get();
             !view.sealed.iter().any(|m| wanted.iter().any(|w| w.as_ptr() == Arc::as_ptr(m)))
-        })
+        })?;
+        // A pool does so after each job.
+        if self.shared.options.background_threads == 0 {
+            self.reclaim();
+        }
+        Ok(())
     }
 }

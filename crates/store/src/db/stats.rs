@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use rhumb_sync::{deferred, epoch};
+
 use super::core::Core;
 use crate::{error::Corruption, io::ReadEngineKind, tree::Tree, version::levels::Levels};
 
@@ -44,6 +46,14 @@ pub struct Stats {
     pub cache_capacity_bytes: u64,
     /// The memory budget, in bytes.
     pub memory_budget_bytes: u64,
+    /// Memory that was evicted or replaced in any database of the process and waits until no
+    /// thread uses it, in bytes.
+    pub deferred_bytes: u64,
+    /// The number of times in a row that such memory could not be freed because a thread had been
+    /// using some since before, counted for the whole process. A few are usual. A number that keeps
+    /// growing means that a program keeps an iterator of an [`Index`](crate::Index) without
+    /// advancing it: memory, memtables and files of all databases wait for it.
+    pub refused_frees: u64,
     /// The number of blocks read from files.
     pub block_reads: u64,
     /// The number of reads of files that brought those blocks; one may bring several.
@@ -215,6 +225,8 @@ impl Core {
             cache_evictions: self.shared.tables.cache.evictions(),
             cache_capacity_bytes: self.shared.tables.cache.capacity(),
             memory_budget_bytes: self.shared.options.memory_budget_bytes,
+            deferred_bytes: deferred::bytes() as u64,
+            refused_frees: epoch::refusals(),
             block_reads: get(&tables.block_reads),
             block_read_calls: get(&tables.reads),
             block_read_bytes: get(&tables.read_bytes),

@@ -254,7 +254,7 @@ impl Core {
         let floor = self.writer.rotate_log(&self.shared, state)?;
         let before = Arc::clone(&self.memtables.get().active);
         // Usually the most memory is mapped when a memtable is full.
-        self.shared.note_mapped();
+        self.shared.record_mapped();
         let active = Arc::new(before.successor(Some(floor), self.shared.options.memtable_bytes));
         self.memtables.change(|view| MemView {
             active,

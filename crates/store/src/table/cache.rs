@@ -11,6 +11,8 @@
 //!    same contents). After that they only set a flag in the slot, which gives the block a second
 //!    chance when it would be evicted.
 //! 3. A table gives its blocks back when it is dropped, and no reader of the table is left then.
+//! 4. Slots are cleared when the books are unlocked: what is retired may make room for itself by
+//!    freeing what others have retired, and that takes time and may use this cache.
 
 use std::sync::{
     Arc,
@@ -340,6 +342,45 @@ struct Resident {
     weight: u64,
 }
 
+/// What one call of the books has evicted. Their slots are cleared when it is dropped, which the
+/// books do once they have released their lock.
+#[derive(Default)]
+struct Evicted {
+    /// Mostly there is one.
+    first: Option<(u32, Resident)>,
+    /// The others, in parts, so that no allocation is large.
+    others: Vec<Vec<(u32, Resident)>>,
+}
+
+/// The evicted blocks of one part: 24 KiB, so that an emptied cache comes nowhere near the size
+/// (128 KiB) from which memory of the engine is mapped (`rhumb_sync::bulk`).
+const EVICTED_OF_PART: usize = 1024;
+
+impl Evicted {
+    fn push(&mut self, block: u32, resident: Resident) {
+        let evicted = (block, resident);
+        if self.first.is_none() {
+            self.first = Some(evicted);
+            return;
+        }
+        match self.others.last_mut() {
+            Some(part) if part.len() < EVICTED_OF_PART => part.push(evicted),
+            _ => self.others.push(vec![evicted]),
+        }
+    }
+}
+
+impl Drop for Evicted {
+    fn drop(&mut self) {
+        let Some(first) = self.first.take() else { return };
+        let guard = pin();
+        let others = std::mem::take(&mut self.others).into_iter().flatten();
+        for (block, resident) in std::iter::once(first).chain(others) {
+            resident.slots[block as usize].clear(&guard);
+        }
+    }
+}
+
 #[derive(Clone)]
 struct ByBytes;
 
@@ -349,7 +390,8 @@ impl Weighter<CacheKey, Resident> for ByBytes {
     }
 }
 
-/// Empties the slots of evicted blocks. Each shard of the books has its own.
+/// Decides which blocks are spared, and counts those that are not. Each shard of the books has its
+/// own.
 struct Evictor {
     /// Second chances granted in a row.
     chances: AtomicU32,
@@ -363,7 +405,7 @@ impl Clone for Evictor {
 }
 
 impl Lifecycle<CacheKey, Resident> for Evictor {
-    type RequestState = ();
+    type RequestState = Evicted;
 
     fn is_pinned(&self, key: &CacheKey, resident: &Resident) -> bool {
         let granted = self.chances.load(Ordering::Relaxed);
@@ -376,10 +418,10 @@ impl Lifecycle<CacheKey, Resident> for Evictor {
         false
     }
 
-    fn on_evict(&self, _state: &mut (), key: CacheKey, resident: Resident) {
-        resident.slots[key.1 as usize].clear(&pin());
+    fn on_evict(&self, evicted: &mut Evicted, key: CacheKey, resident: Resident) {
         self.statistics.take_weight(resident.weight);
         self.statistics.evictions.fetch_add(1, Ordering::Relaxed);
+        evicted.push(key.1, resident);
     }
 }
 
@@ -439,6 +481,41 @@ mod tests {
         cache.set_capacity(8 << 20);
         (0..1000).for_each(|number| blocks.insert(number, &block(1)));
         assert_eq!(cache.resident_blocks(), 1000);
+    }
+
+    /// What evictions make room for may take long, wait, or use the cache.
+    #[test]
+    fn destructors_that_an_eviction_runs_find_the_cache_unlocked() {
+        use std::sync::atomic::AtomicBool;
+        thread_local! {
+            static IS_INSERTING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+        }
+        let cache = BlockCache::new(1 << 20, &Gauge::default());
+        let blocks = TableBlocks::new(&cache, 1000);
+        let (ran, was_locked) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+        for number in (0..1000).cycle() {
+            let (seen, now, locked) =
+                (Arc::clone(&cache), Arc::clone(&ran), Arc::clone(&was_locked));
+            // Other tests' threads may run it too.
+            let look = move || {
+                if IS_INSERTING.get() {
+                    let is_locked = |number| seen.books.try_remove(&(u64::MAX, number)).is_err();
+                    locked.fetch_or((0..100).any(is_locked), Ordering::Relaxed);
+                    now.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            rhumb_sync::deferred::defer(&pin(), look);
+            IS_INSERTING.set(true);
+            blocks.insert(number, &block(1));
+            if number % 100 == 0 {
+                cache.set_capacity(cache.capacity() - 1);
+            }
+            IS_INSERTING.set(false);
+            if ran.load(Ordering::Relaxed) > 100 {
+                break;
+            }
+        }
+        assert!(!was_locked.load(Ordering::Relaxed));
     }
 
     /// While a reader keeps evicted memory from being freed, nothing new has room. What is resident
