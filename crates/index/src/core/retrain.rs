@@ -128,7 +128,7 @@ impl<S: Schema> IndexCore<S> {
     /// Replaces the leaf of `place` now; does nothing if another thread was faster. Destructors of
     /// values run after that, and may panic.
     pub(crate) fn replace(&self, place: &LeafPlace<'_>, trigger: Trigger, guard: &Guard) {
-        self.tree.while_nothing_is_freed(|| self.replace_leaf(place, trigger, guard));
+        self.tree.hold_frees(|| self.replace_leaf(place, trigger, guard));
     }
 
     fn replace_leaf(&self, place: &LeafPlace<'_>, trigger: Trigger, guard: &Guard) {

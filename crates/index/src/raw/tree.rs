@@ -325,8 +325,8 @@ impl<L: LeafNode, S: Schema> LeafTree<L, S> {
     ///
     /// # Panics
     /// If a destructor does, after `act` and the others have run.
-    pub(crate) fn while_nothing_is_freed<R>(&self, act: impl FnOnce() -> R) -> R {
-        self.garbage.batch(&self.arena, act)
+    pub(crate) fn hold_frees<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.garbage.hold_frees(&self.arena, act)
     }
 
     /// Frees what no thread can hold any more.

@@ -41,7 +41,7 @@ impl Core {
             self.shared.remove_file(&segment_path(&self.shared.dir, log.header().id));
         }
         deferred::collect();
-        self.shared.limbo.drop_all();
+        self.shared.drops.drop_all();
     }
 
     /// [`Core::reclaim`] after something large was dropped. Freeing its pages and blocks takes

@@ -4,8 +4,8 @@
 //! no change is lost.
 
 use rhumb_sync::{
+    drop_queue::DropQueue,
     epoch::Guard,
-    limbo::Limbo,
     primitive::{Arc, Mutex},
     published::Published,
 };
@@ -20,8 +20,8 @@ pub(crate) struct Memtables {
 }
 
 impl Memtables {
-    pub(crate) fn new(view: MemView, limbo: &Arc<Limbo>) -> Self {
-        Self { view: Published::new(Arc::new(view), limbo), change: Mutex::default() }
+    pub(crate) fn new(view: MemView, drops: &Arc<DropQueue>) -> Self {
+        Self { view: Published::new(Arc::new(view), drops), change: Mutex::default() }
     }
 
     /// The memtables of now, as long as the guard is held.

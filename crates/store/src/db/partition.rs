@@ -103,7 +103,7 @@ impl Core {
             .iter()
             .map(|Creation { tree, name, .. }| {
                 let (options, levels) = (Arc::clone(&root.options), Levels::default());
-                Tree::new(*tree, name.clone(), options, levels, 0, &self.shared.limbo)
+                Tree::new(*tree, name.clone(), options, levels, 0, &self.shared.drops)
             })
             .collect();
         {

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use rhumb_sync::{
-    limbo::Limbo,
+    drop_queue::DropQueue,
     primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering},
     process::Process,
 };
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     /// The id of the next LSM tree.
     pub(crate) next_tree: AtomicU32,
     /// Replaced objects that wait to be dropped.
-    pub(crate) limbo: Arc<Limbo>,
+    pub(crate) drops: Arc<DropQueue>,
     /// The lock on the directory, held until the database is closed.
     pub(crate) lock: Box<dyn FileLock>,
 }

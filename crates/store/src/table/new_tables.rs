@@ -137,7 +137,7 @@ mod tests {
             deferred::collect();
             std::thread::yield_now();
         }
-        db.handle.core.shared.limbo.drop_all();
+        db.handle.core.shared.drops.drop_all();
     }
 
     /// Files of tables and of large values.
