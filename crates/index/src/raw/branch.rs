@@ -93,8 +93,8 @@ impl LineHint {
 
 /// A node that a branch leads to.
 pub(crate) trait TreeNode: Send + Sync {
-    /// What finds a bucket of the node: the shortcut alone, or with the pivot root. A branch keeps a
-    /// copy beside the pointer to the node, so that a lookup waits for one cache miss less.
+    /// What finds a bucket of the node: the shortcut alone, or with the pivot root. A branch keeps
+    /// a copy beside the pointer to the node, so that a lookup waits for one cache miss less.
     fn shortcut(&self) -> Option<(Shortcut, Option<&PivotRoot>)>;
 
     /// Bytes of the node outside of the arena.
@@ -158,8 +158,8 @@ impl<T: TreeNode> ChildSlot<T> {
 /// # Safety
 /// As for [`Branch::new`].
 unsafe fn pivot_roots<T: TreeNode>(children: &[*mut T]) -> Box<[PivotRoot]> {
-    // SAFETY: the caller's promise.
     let pivot_root = |child: &*mut T| {
+        // SAFETY: the caller's promise.
         unsafe { &**child }.shortcut().and_then(|(_, pivot_root)| pivot_root.copied())
     };
     let pivot_roots: Vec<Option<PivotRoot>> = children.iter().map(pivot_root).collect();
@@ -338,8 +338,8 @@ impl<T: TreeNode> Branch<T> {
         let child = slot.child.load(Ordering::Acquire);
         // SAFETY: the shortcut was written before the pointer that says so.
         let shortcut = || unsafe { slot.shortcut.assume_init() };
-        // SAFETY: the shortcut and the pivot root are the child's (invariant 4), which has a line if it
-        // has no pivot root, and lives while this branch is borrowed (invariant 3).
+        // SAFETY: the shortcut and the pivot root are the child's (invariant 4), which has a line
+        // if it has no pivot root, and lives while this branch is borrowed (invariant 3).
         let way = unsafe {
             match child.addr() & (HAS_SHORTCUT | HAS_PIVOT_ROOT) {
                 HAS_SHORTCUT => BucketWay::by_line(shortcut()),

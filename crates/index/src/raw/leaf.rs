@@ -112,8 +112,8 @@ enum BucketPlaces {
 }
 
 /// The shortcut to a leaf's buckets: its line, and where the buckets are, before which its pivot
-/// blocks lie. A copy of it (and of the leaf's pivot root, if it has pivot blocks) is enough to find
-/// a bucket without reading the leaf.
+/// blocks lie. A copy of it (and of the leaf's pivot root, if it has pivot blocks) is enough to
+/// find a bucket without reading the leaf.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Shortcut {
@@ -205,10 +205,8 @@ impl<'g> ByPivots<'g> {
     #[inline(always)]
     pub(crate) fn half_way(self, word: u64) -> HalfWay<'g> {
         // SAFETY: the pivot root names no pivot block that the leaf has not (invariant 5).
-        HalfWay {
-            pivot_block: unsafe { self.0.pivot_block(find_pivot_block(self.1, word)) },
-            buckets: self.0.buckets,
-        }
+        let pivot_block = unsafe { self.0.pivot_block(find_pivot_block(self.1, word)) };
+        HalfWay { pivot_block, buckets: self.0.buckets }
     }
 }
 
