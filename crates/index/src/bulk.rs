@@ -13,9 +13,9 @@ use crate::{
     map::Index,
     op::Action,
     parts,
-    plan::{Growth, LEAF_TARGET},
+    plan::{LEAF_TARGET, LeafGrowth},
     raw::{
-        branch::{Bound, Node},
+        branch::{Bound, TreeNode},
         record,
         schema::{KeyProbe, Of},
         tree::BoundLeaf,
@@ -112,9 +112,14 @@ impl<'a, K: Key, V: Value> BulkLoader<'a, K, V> {
     fn build(&mut self, len: usize) {
         let entries = &self.entries[..len];
         let core = self.core();
-        for part in
-            parts::parts::<Of<K, V>>(core.preset, &core.arena, entries, Growth::Even, None, None)
-        {
+        for part in parts::parts::<Of<K, V>>(
+            core.preset,
+            &core.arena,
+            entries,
+            LeafGrowth::Even,
+            None,
+            None,
+        ) {
             self.heap_bytes += part.leaf.heap_bytes() as i64;
             let bound = match self.leaves.is_empty() {
                 true => Bound::new::<Of<K, V>>(KeyProbe::LEAST),

@@ -17,16 +17,16 @@ use crate::{
     address::PivotRoot,
     entry::Entry,
     raw::{
-        branch::Node,
+        branch::TreeNode,
         bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
-        leaf::{Leaf, Run},
+        leaf::{BucketLeaf, Shortcut},
         schema::{KeyProbe, Schema, reader, sort},
         tree::LeafNode,
     },
 };
 #[cfg(feature = "published")]
 use crate::{
-    op::{Action, Blocked, Trigger, Written},
+    op::{Action, Blocked, LeafWritten, Trigger},
     published::{bins::BinLeaf, gapped::GappedLeaf, slots::SlotLeaf},
 };
 
@@ -39,7 +39,7 @@ const REMOVED_EVERY: u32 = in_models(16, 2) as u32;
 /// other. A key that has a slot has the same place for as long as the leaf lives.
 pub(crate) enum AnyLeaf {
     /// Buckets that are ordered among each other only.
-    Buckets(Leaf),
+    Buckets(BucketLeaf),
     /// Slots within predicted windows.
     #[cfg(feature = "published")]
     Slots(SlotLeaf),
@@ -52,7 +52,7 @@ pub(crate) enum AnyLeaf {
 }
 
 const _: () = assert!(
-    IS_MODEL || size_of::<AnyLeaf>() == size_of::<Leaf>(),
+    IS_MODEL || size_of::<AnyLeaf>() == size_of::<BucketLeaf>(),
     "the kind is in a leaf's first line"
 );
 
@@ -85,9 +85,9 @@ macro_rules! each {
     };
 }
 
-impl Node for AnyLeaf {
-    fn run(&self) -> Option<(Run, Option<&PivotRoot>)> {
-        each!(self, leaf => leaf.run(), _leaf => None)
+impl TreeNode for AnyLeaf {
+    fn shortcut(&self) -> Option<(Shortcut, Option<&PivotRoot>)> {
+        each!(self, leaf => leaf.shortcut(), _leaf => None)
     }
 
     fn heap_bytes(&self) -> usize {
@@ -95,7 +95,7 @@ impl Node for AnyLeaf {
     }
 
     /// # Safety
-    /// As for every [`Node`]: the leaf was made with this arena, and is given up.
+    /// As for every [`TreeNode`]: the leaf was made with this arena, and is given up.
     unsafe fn free(self: Box<Self>, arena: &Arena) {
         // SAFETY: the caller's promise.
         each!(*self, leaf => unsafe { leaf.free(arena) });
@@ -118,7 +118,7 @@ impl LeafNode for AnyLeaf {
 }
 
 impl AnyLeaf {
-    /// Tells loom that the leaf is used. Called by code that uses a copy of its run.
+    /// Tells loom that the leaf is used. Called by code that uses a copy of its shortcut.
     #[inline(always)]
     pub(crate) fn touch(&self) {
         each!(self, leaf => leaf.touch(), _leaf => ());
@@ -127,12 +127,12 @@ impl AnyLeaf {
     /// Prefetches the lines that finding a place reads.
     #[inline(always)]
     pub(crate) fn prefetch(leaf: *const Self) {
-        Leaf::prefetch(leaf.cast());
+        BucketLeaf::prefetch(leaf.cast());
     }
 
     /// The leaf, if it is one of buckets.
     #[inline]
-    pub(crate) fn buckets(&self) -> Option<&Leaf> {
+    pub(crate) fn buckets(&self) -> Option<&BucketLeaf> {
         each!(self, leaf => Some(leaf), _leaf => None)
     }
 
@@ -260,7 +260,7 @@ impl AnyLeaf {
         arena: &Arena,
         probe: KeyProbe<'_>,
         action: Action,
-    ) -> Result<Written, Blocked> {
+    ) -> Result<LeafWritten, Blocked> {
         each!(self, _leaf => Err(Blocked::Frozen), leaf => leaf.write::<S>(arena, probe, action))
     }
 
@@ -318,7 +318,7 @@ fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>) {
 }
 
 /// Freezes a leaf and appends its present entries in ascending order.
-fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>) {
+fn collect<S: Schema>(leaf: &BucketLeaf, entries: &mut Vec<Entry>) {
     entries.reserve(leaf.len() * BUCKET_SLOTS + leaf.nodes() * NODE_SLOTS);
     let mut at = 0;
     // No bucket is opened after a frozen one.

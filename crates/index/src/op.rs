@@ -59,14 +59,14 @@ pub(crate) enum KeyChange {
 }
 
 /// The outcome of a write.
-pub(crate) struct Outcome {
+pub(crate) struct WriteOutcome {
     /// The value before, if the key was present.
     pub(crate) old: Option<u64>,
     /// True if anything changed.
     pub(crate) is_done: bool,
 }
 
-impl Outcome {
+impl WriteOutcome {
     pub(crate) fn unchanged(old: Option<u64>) -> Self {
         Self { old, is_done: false }
     }
@@ -116,8 +116,8 @@ impl Trigger {
 }
 
 /// The outcome of a write in a leaf of another kind.
-pub(crate) struct Written {
-    pub(crate) outcome: Outcome,
+pub(crate) struct LeafWritten {
+    pub(crate) outcome: WriteOutcome,
     /// True if the key took a slot or came back to its own, with a new record if it is wide.
     pub(crate) is_added: bool,
     /// The record that the key had before it was removed and came back.
@@ -125,14 +125,19 @@ pub(crate) struct Written {
     pub(crate) trigger: Option<Trigger>,
 }
 
-impl Written {
+impl LeafWritten {
     pub(crate) fn unchanged(old: Option<u64>) -> Self {
-        Self { outcome: Outcome::unchanged(old), is_added: false, replaced: None, trigger: None }
+        Self {
+            outcome: WriteOutcome::unchanged(old),
+            is_added: false,
+            replaced: None,
+            trigger: None,
+        }
     }
 
     /// The key's own slot was changed.
     pub(crate) fn changed(old: Option<u64>) -> Self {
-        Self { outcome: Outcome::changed(old), is_added: false, replaced: None, trigger: None }
+        Self { outcome: WriteOutcome::changed(old), is_added: false, replaced: None, trigger: None }
     }
 
     /// A removed wide key is back in its slot, with a new record instead of this one.
@@ -151,7 +156,7 @@ impl Written {
 
     /// A key took a slot.
     pub(crate) fn added(trigger: Option<Trigger>) -> Self {
-        Self { outcome: Outcome::changed(None), is_added: true, replaced: None, trigger }
+        Self { outcome: WriteOutcome::changed(None), is_added: true, replaced: None, trigger }
     }
 }
 

@@ -5,7 +5,7 @@ use rhumb_sync::arena::Arena;
 use crate::{
     entry::Entry,
     kinds::AnyLeaf,
-    plan::{self, Before, Growth, PlannedLeaf},
+    plan::{self, Before, LeafGrowth, PlannedLeaf},
     preset::Preset,
     raw::{branch::Bound, schema::Schema},
 };
@@ -16,7 +16,7 @@ pub(crate) fn parts<S: Schema>(
     preset: Preset,
     arena: &Arena,
     entries: &[Entry],
-    growth: Growth,
+    growth: LeafGrowth,
     upper: Option<&Bound>,
     before: Before<'_>,
 ) -> Vec<PlannedLeaf> {

@@ -17,7 +17,7 @@ use crate::{
     raw::{
         branch::Bound,
         bucket::{BUCKET_SLOTS, NODE_SLOTS},
-        leaf::{BucketAddress, Leaf},
+        leaf::{BucketAddress, BucketLeaf},
         schema::{KeyProbe, Schema, key},
     },
 };
@@ -96,7 +96,7 @@ pub(crate) type Before<'a> = Option<(&'a AnyLeaf, Trigger)>;
 /// The place where a leaf has grown; the range is that of the entries of the bucket that
 /// overflowed.
 #[derive(Clone, Debug)]
-pub(crate) enum Growth {
+pub(crate) enum LeafGrowth {
     Even,
     /// It has shrunk.
     None,
@@ -136,7 +136,7 @@ enum Room {
 pub(crate) fn parts<S: Schema>(
     arena: &Arena,
     entries: &[Entry],
-    growth: Growth,
+    growth: LeafGrowth,
     upper: Option<&Bound>,
     prefix: Option<&[u8]>,
 ) -> Vec<PlannedLeaf> {
@@ -173,7 +173,7 @@ pub(crate) fn parts<S: Schema>(
 }
 
 /// Decides where entries are cut, and how much room each piece has. Returns at least one piece.
-fn pieces<S: Schema>(entries: &[Entry], growth: Growth) -> Vec<(Range<usize>, Room)> {
+fn pieces<S: Schema>(entries: &[Entry], growth: LeafGrowth) -> Vec<(Range<usize>, Room)> {
     let len = entries.len();
     let ahead = len.min(LEAF_TARGET);
     let mut pieces = Vec::new();
@@ -181,22 +181,22 @@ fn pieces<S: Schema>(entries: &[Entry], growth: Growth) -> Vec<(Range<usize>, Ro
     let above =
         |is_ordered, ahead| if is_ordered { Room::Behind(ahead) } else { Room::Above(ahead) };
     match growth {
-        Growth::Above(_, is_regular, is_ordered) if is_one(is_regular) => {
+        LeafGrowth::Above(_, is_regular, is_ordered) if is_one(is_regular) => {
             pieces.push((0..len, above(is_ordered, ahead)));
         }
-        Growth::Below(_, is_regular) if is_one(is_regular) => {
+        LeafGrowth::Below(_, is_regular) if is_one(is_regular) => {
             pieces.push((0..len, Room::Below(ahead)));
         }
-        Growth::Above(hot, is_regular, is_ordered) => {
+        LeafGrowth::Above(hot, is_regular, is_ordered) => {
             let ahead = if is_regular { ahead } else { ahead.min(AHEAD_OF_HOT * hot.len()) };
             split(0..hot.start, Room::Dense, &mut pieces);
             pieces.push((hot.start..len, above(is_ordered, ahead)));
         }
-        Growth::Below(hot, _) => {
+        LeafGrowth::Below(hot, _) => {
             pieces.push((0..hot.end, Room::Below(ahead)));
             split(hot.end..len, Room::Dense, &mut pieces);
         }
-        Growth::Within(hot, is_ordered) if len >= PIECE_MIN / 4 => {
+        LeafGrowth::Within(hot, is_ordered) if len >= PIECE_MIN / 4 => {
             split(0..hot.start, Room::Even, &mut pieces);
             match widest_gap::<S>(&entries[hot.clone()]) {
                 // Keys are appended before the gap.
@@ -211,8 +211,8 @@ fn pieces<S: Schema>(entries: &[Entry], growth: Growth) -> Vec<(Range<usize>, Ro
                 }
             }
         }
-        Growth::None => split(0..len, Room::Shrunk, &mut pieces),
-        Growth::Even | Growth::Within(..) => split(0..len, Room::Even, &mut pieces),
+        LeafGrowth::None => split(0..len, Room::Shrunk, &mut pieces),
+        LeafGrowth::Even | LeafGrowth::Within(..) => split(0..len, Room::Even, &mut pieces),
     }
     pieces.retain(|(range, _)| !range.is_empty());
     if pieces.is_empty() {
@@ -353,7 +353,7 @@ impl<'a, S: Schema> LeafBuilder<'a, S> {
     }
 
     /// Builds the leaf; none if there are too many entries for one that no line fits.
-    fn build(&self, arena: &Arena, room: Room) -> Option<Box<Leaf>> {
+    fn build(&self, arena: &Arena, room: Room) -> Option<Box<BucketLeaf>> {
         let len = self.entries.len();
         let Some(last) = len.checked_sub(1) else {
             return Some(self.leaf(arena, BucketAddress::Line(BucketLine::new(0, 0, 1)), 1));
@@ -480,7 +480,7 @@ impl<'a, S: Schema> LeafBuilder<'a, S> {
 
     /// A leaf whose buckets are found by their lowest words, and which opens others for up to
     /// `ahead` keys above; none if words do not tell enough keys apart.
-    fn build_open(&self, arena: &Arena, ahead: usize) -> Option<Box<Leaf>> {
+    fn build_open(&self, arena: &Arena, ahead: usize) -> Option<Box<BucketLeaf>> {
         let firsts = self.firsts(DENSE_FILL);
         let room = OPEN_LEAF_MAX.saturating_sub(self.entries.len());
         let more = ahead.min(room) / BUCKET_SLOTS;
@@ -539,7 +539,7 @@ impl<'a, S: Schema> LeafBuilder<'a, S> {
     }
 
     /// Builds the leaf; none if its entries are too uneven for one.
-    fn build_by_pivots(&self, arena: &Arena, fill: usize) -> Option<Box<Leaf>> {
+    fn build_by_pivots(&self, arena: &Arena, fill: usize) -> Option<Box<BucketLeaf>> {
         let firsts = self.firsts(fill);
         let buckets = firsts.len();
         if let Some(mut ends) = self.ends_by_pivots(&firsts) {
@@ -557,8 +557,8 @@ impl<'a, S: Schema> LeafBuilder<'a, S> {
         Some(self.fill(arena, leaf, &ends))
     }
 
-    fn leaf(&self, arena: &Arena, address: BucketAddress, buckets: usize) -> Box<Leaf> {
-        let mut leaf = Leaf::new(arena, address, buckets, self.prefix, self.entries.len());
+    fn leaf(&self, arena: &Arena, address: BucketAddress, buckets: usize) -> Box<BucketLeaf> {
+        let mut leaf = BucketLeaf::new(arena, address, buckets, self.prefix, self.entries.len());
         if let Some(last) = self.entries.len().checked_sub(1).filter(|last| *last >= JITTER_MIN) {
             leaf.jitter = jitter(self.word(0) ^ self.word(last));
         }
@@ -566,7 +566,7 @@ impl<'a, S: Schema> LeafBuilder<'a, S> {
     }
 
     /// Fills a new leaf, whose buckets' entries end at `ends`.
-    fn fill(&self, arena: &Arena, leaf: Box<Leaf>, ends: &[u32]) -> Box<Leaf> {
+    fn fill(&self, arena: &Arena, leaf: Box<BucketLeaf>, ends: &[u32]) -> Box<BucketLeaf> {
         let mut start = 0;
         for (at, end) in ends.iter().enumerate() {
             let end = *end as usize;

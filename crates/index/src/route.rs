@@ -10,7 +10,7 @@ use crate::{
     raw::{
         branch::{Bound, Branch},
         bucket::Bucket,
-        leaf::{BucketWay, HalfWay, Leaf},
+        leaf::{BucketLeaf, BucketWay, HalfWay},
         schema::{KeyProbe, Schema},
         tree::LeafPosition,
     },
@@ -19,7 +19,8 @@ use crate::{
 pub(crate) type Group = Branch<AnyLeaf>;
 pub(crate) type Root = Branch<Group>;
 
-const _: () = assert!(align_of::<AnyLeaf>() >= align_of::<Leaf>(), "pointers have room for tags");
+const _: () =
+    assert!(align_of::<AnyLeaf>() >= align_of::<BucketLeaf>(), "pointers have room for tags");
 
 /// The point on the way to a key's bucket that is known.
 #[derive(Clone, Copy)]

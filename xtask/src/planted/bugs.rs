@@ -138,10 +138,10 @@ static INDEX: [Bug; 41] = [
         test: "a_group_is_replaced",
     },
     Bug {
-        name: "the run of a replaced leaf counts as its successor's",
+        name: "the shortcut of a replaced leaf counts as its successor's",
         file: BRANCH,
         sound: "match child.compare_exchange(now, new, ok, failed) {",
-        broken: "match child.compare_exchange(now, new.map_addr(|a| a | now.addr() & HAS_RUN), ok, failed) {",
+        broken: "match child.compare_exchange(now, new.map_addr(|a| a | now.addr() & HAS_SHORTCUT), ok, failed) {",
         suite: Models,
         test: "a_read_is_right_while_its_leaf_is_replaced_and_freed",
     },
@@ -375,7 +375,7 @@ static INDEX: [Bug; 41] = [
         sound: "self.replaced.load(Ordering::Relaxed) as usize > self.len() / WORN",
         broken: "false && self.len() / WORN == 0",
         suite: Unit,
-        test: "leaves_that_were_replaced_are_found_by_their_runs_again",
+        test: "leaves_that_were_replaced_are_found_by_their_shortcuts_again",
     },
     Bug {
         name: "the record of a removed key is freed twice",

@@ -11,7 +11,7 @@ use rhumb_sync::{arena::Arena, epoch::Guard, primitive::Arc};
 use crate::{
     core::IndexCore,
     kinds::AnyLeaf,
-    raw::{branch::Node, schema::Schema},
+    raw::{branch::TreeNode, schema::Schema},
 };
 
 impl<S: Schema> IndexCore<S> {

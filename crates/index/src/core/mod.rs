@@ -26,14 +26,14 @@ use self::retrain::after_add;
 use crate::{
     entry::Entry,
     kinds::AnyLeaf,
-    op::{Action, Outcome, Trigger},
+    op::{Action, Trigger, WriteOutcome},
     parts,
-    plan::Growth,
+    plan::LeafGrowth,
     preset::Preset,
     raw::{
         branch::Bound,
         bucket::{Bucket, KeySlot, Locked, NoRoom},
-        leaf::Leaf,
+        leaf::BucketLeaf,
         record,
         schema::{KeyProbe, Schema, cell_of, is_same, reader, slot_value},
         tree::{BoundLeaf, LeafTree},
@@ -74,7 +74,7 @@ struct Counter {
 }
 
 /// The outcome of a write in a bucket, and what follows from it for the leaf.
-type InBucket = Result<(Outcome, Option<Trigger>), Refused>;
+type InBucket = Result<(WriteOutcome, Option<Trigger>), Refused>;
 
 /// The reason why a bucket did not take a key.
 enum Refused {
@@ -93,7 +93,7 @@ impl<S: Schema> IndexCore<S> {
     pub(crate) fn within(arena: Arc<Arena>, preset: Preset, trainers: Option<Trainers>) -> Self {
         simd::detect();
         let least = || Bound::new::<S>(KeyProbe::LEAST);
-        let leaves = parts::parts::<S>(preset, &arena, &[], Growth::Even, None, None);
+        let leaves = parts::parts::<S>(preset, &arena, &[], LeafGrowth::Even, None, None);
         let leaves = leaves.into_iter().map(|part| (least(), part.leaf)).collect();
         // SAFETY: the leaves were made in this arena just now, without keys.
         unsafe { Self::with_leaves(arena, preset, trainers, vec![(least(), leaves)]) }
@@ -162,7 +162,7 @@ impl<S: Schema> IndexCore<S> {
 
     /// Writes one key.
     #[inline(always)]
-    pub(crate) fn write(&self, probe: KeyProbe<'_>, action: Action, guard: &Guard) -> Outcome {
+    pub(crate) fn write(&self, probe: KeyProbe<'_>, action: Action, guard: &Guard) -> WriteOutcome {
         loop {
             let place = self.place(probe, guard);
             let leaf = match place.leaf {
@@ -209,10 +209,10 @@ impl<S: Schema> IndexCore<S> {
         probe: KeyProbe<'_>,
         action: Action,
         guard: &Guard,
-    ) -> Option<Outcome> {
-        use crate::op::{Blocked, Written};
+    ) -> Option<WriteOutcome> {
+        use crate::op::{Blocked, LeafWritten};
 
-        let Written { outcome, is_added, replaced, trigger } =
+        let LeafWritten { outcome, is_added, replaced, trigger } =
             match leaf.write::<S>(&self.arena, probe, action) {
                 Ok(written) => written,
                 Err(blocked) => {
@@ -251,7 +251,7 @@ impl<S: Schema> IndexCore<S> {
     fn write_locked<'a>(
         &self,
         mut locked: Locked<'a>,
-        leaf: &'a Leaf,
+        leaf: &'a BucketLeaf,
         (word, at): (u64, usize),
         probe: KeyProbe<'_>,
         action: Action,
@@ -274,17 +274,17 @@ impl<S: Schema> IndexCore<S> {
                         self.count(guard, -1);
                         let removed = leaf.removed.fetch_add(1, Ordering::Relaxed) + 1;
                         let trigger = Trigger::after_remove(leaf.built_of, removed);
-                        return Ok((Outcome::changed(Some(old)), trigger));
+                        return Ok((WriteOutcome::changed(Some(old)), trigger));
                     }
                     Action::SetIfAbsent(_) | Action::Exchange { .. } => {
-                        return Ok((Outcome::unchanged(Some(old)), None));
+                        return Ok((WriteOutcome::unchanged(Some(old)), None));
                     }
                 }
-                Ok((Outcome::changed(Some(old)), None))
+                Ok((WriteOutcome::changed(Some(old)), None))
             }
             spot => {
                 let (Action::Set(new) | Action::SetIfAbsent(new)) = action else {
-                    return Ok((Outcome::unchanged(None), None));
+                    return Ok((WriteOutcome::unchanged(None), None));
                 };
                 let (trigger, replaced) = match spot {
                     Some(spot) => (None, self.add_again(&mut locked, &spot, probe, new, guard)),
@@ -295,7 +295,7 @@ impl<S: Schema> IndexCore<S> {
                 // SAFETY: the slot holds another record since, and no other leaf that can be
                 // reached from now on holds this one.
                 unsafe { self.retire_record(replaced, guard) };
-                Ok((Outcome::changed(None), trigger))
+                Ok((WriteOutcome::changed(None), trigger))
             }
         }
     }
@@ -304,7 +304,7 @@ impl<S: Schema> IndexCore<S> {
     fn add<'a>(
         &self,
         locked: &mut Locked<'a>,
-        leaf: &'a Leaf,
+        leaf: &'a BucketLeaf,
         (word, at): (u64, usize),
         probe: KeyProbe<'_>,
         new: u64,

@@ -24,10 +24,10 @@ use crate::{
     kinds::AnyLeaf,
     op::Trigger,
     parts,
-    plan::{Growth, PlannedLeaf},
+    plan::{LeafGrowth, PlannedLeaf},
     raw::{
-        branch::{Bound, Node},
-        leaf::{Leaf, NODES_MAX},
+        branch::{Bound, TreeNode},
+        leaf::{BucketLeaf, NODES_MAX},
         schema::{self, KeyProbe, Schema},
         tree::BoundLeaf,
     },
@@ -77,7 +77,11 @@ const ORDERED_OF: usize = 8;
 const PATIENCE: usize = in_models(2000, 1);
 
 /// The trigger, if any, that follows from a key that went into an overflow node.
-pub(crate) fn after_add(leaf: &Leaf, (word, at): (u64, usize), chain: usize) -> Option<Trigger> {
+pub(crate) fn after_add(
+    leaf: &BucketLeaf,
+    (word, at): (u64, usize),
+    chain: usize,
+) -> Option<Trigger> {
     let is_full = leaf.nodes() > most_nodes(leaf);
     // Words that the leaf cannot tell apart need another leaf.
     let is_known = leaf.has_line() || leaf.len() == 1 || word == u64::MAX;
@@ -91,7 +95,7 @@ pub(crate) fn after_add(leaf: &Leaf, (word, at): (u64, usize), chain: usize) -> 
 }
 
 /// The most overflow nodes that a leaf may have.
-pub(crate) fn most_nodes(leaf: &Leaf) -> usize {
+pub(crate) fn most_nodes(leaf: &BucketLeaf) -> usize {
     let of_64 = NODES_OF_64 + leaf.jitter as usize * NODES_SPREAD / (1 << u8::BITS);
     (leaf.len() * of_64 / 64 + NODES_FREE).min(NODES_MAX)
 }
@@ -246,17 +250,17 @@ pub(crate) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
 
 /// Determines how the leaf has grown, so that its successors have room where the next keys will
 /// come.
-fn growth<S: Schema>(place: &LeafPlace<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
-    let Some(leaf) = place.leaf.buckets() else { return Growth::Even };
+fn growth<S: Schema>(place: &LeafPlace<'_>, trigger: Trigger, entries: &[Entry]) -> LeafGrowth {
+    let Some(leaf) = place.leaf.buckets() else { return LeafGrowth::Even };
     let at = match trigger {
         Trigger::Chain(at, _) => at,
-        Trigger::Removed | Trigger::Stray | Trigger::Cold => return Growth::None,
-        _ => return Growth::Even,
+        Trigger::Removed | Trigger::Stray | Trigger::Cold => return LeafGrowth::None,
+        _ => return LeafGrowth::Even,
     };
     // A trainer may come to the successor of the leaf that it was asked to replace, which may have
     // fewer buckets.
     if leaf.len() == 1 || at >= leaf.len() || entries.is_empty() {
-        return Growth::Even;
+        return LeafGrowth::Even;
     }
     // The keys of the bucket whose chain is too long.
     let mut below = 0;
@@ -276,12 +280,12 @@ fn growth<S: Schema>(place: &LeafPlace<'_>, trigger: Trigger, entries: &[Entry])
     // buckets, the next replacement is not far: it should be of few keys.
     let is_regular = leaf.has_line() || leaf.is_open() && leaf.len() == leaf.room();
     if hot.end == entries.len() {
-        Growth::Above(hot, is_regular, is_ordered)
+        LeafGrowth::Above(hot, is_regular, is_ordered)
     } else if hot.start == 0 {
-        Growth::Below(hot, is_regular)
+        LeafGrowth::Below(hot, is_regular)
     } else if entries.len() < leaf.built_of as usize + leaf.built_of as usize / 16 {
-        Growth::Within(hot, is_ordered)
+        LeafGrowth::Within(hot, is_ordered)
     } else {
-        Growth::Even
+        LeafGrowth::Even
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     op::Trigger,
     raw::{
         branch::Bound,
-        leaf::Leaf,
+        leaf::BucketLeaf,
         noted::Since,
         schema::{KeyProbe, Schema},
     },
@@ -179,7 +179,7 @@ fn is_sparse(keys: u32, slots: usize) -> bool {
     keys as usize * SPARSE_SLOTS + SLOTS_FREE < slots
 }
 
-fn advice_on_buckets(leaf: &Leaf) -> Option<Trigger> {
+fn advice_on_buckets(leaf: &BucketLeaf) -> Option<Trigger> {
     let (mut used, mut present) = (0, 0);
     for at in 0..leaf.len() {
         let (of_used, of_present) = leaf.bucket(at).count();

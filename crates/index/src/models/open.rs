@@ -13,7 +13,7 @@ use crate::{
     raw::{
         branch::Bound,
         bucket::BUCKET_SLOTS,
-        leaf::{BucketAddress, Leaf},
+        leaf::{BucketAddress, BucketLeaf},
         schema::{KeyProbe, Of},
     },
 };
@@ -21,7 +21,7 @@ use crate::{
 /// A map of one leaf with one bucket, full of 10, 20 and so on, and two more to be opened.
 fn full() -> Words {
     let core = IndexCore::new(Preset::Auto, None);
-    let leaf = Leaf::new(&core.arena, BucketAddress::Open(vec![0]), 3, &[], 0);
+    let leaf = BucketLeaf::new(&core.arena, BucketAddress::Open(vec![0]), 3, &[], 0);
     let leaf = Box::new(AnyLeaf::Buckets(*leaf));
     let least = Bound::new::<Of<u64, u64>>(KeyProbe::LEAST);
     // SAFETY: the leaf was made in the map's arena, without keys.

@@ -14,7 +14,7 @@ use crate::{
     preset::Preset,
     raw::{
         branch::Bound,
-        leaf::{BucketAddress, Leaf},
+        leaf::{BucketAddress, BucketLeaf},
         schema::{KeyProbe, Of},
     },
 };
@@ -26,7 +26,7 @@ fn of_two() -> Words {
     // pivot root.
     for _ in 0..2 {
         let pivots = Pivots::new(&[0, 25], |_| true).expect("two places take one unit");
-        let leaf = Leaf::new(&core.arena, BucketAddress::Pivots(pivots), 2, &[], 0);
+        let leaf = BucketLeaf::new(&core.arena, BucketAddress::Pivots(pivots), 2, &[], 0);
         let leaf = Box::new(AnyLeaf::Buckets(*leaf));
         let least = Bound::new::<Of<u64, u64>>(KeyProbe::LEAST);
         // SAFETY: the leaf was made in the map's arena, without keys.

@@ -36,10 +36,10 @@ use super::{
 };
 use crate::{
     entry::{Entry, KeyRun},
-    op::{Action, Blocked, KeyChange, Trigger, Written},
+    op::{Action, Blocked, KeyChange, LeafWritten, Trigger},
     raw::{
         bucket::{BUCKET_SLOTS, NODE_SLOTS, SlotLookup},
-        pool::{Pool, Zeroed},
+        pool::{PiecePool, Zeroed},
         schema::{KeyProbe, Schema, is_same, reader, slot_value},
     },
 };
@@ -170,9 +170,9 @@ impl BinRoot {
 
 /// Memory that a leaf takes for its bins.
 struct Pools {
-    firsts: Pool<FirstBin>,
-    roots: Pool<BinRoot>,
-    children: Pool<ChildBin>,
+    firsts: PiecePool<FirstBin>,
+    roots: PiecePool<BinRoot>,
+    children: PiecePool<ChildBin>,
     /// Records of removed keys that were in bins which have been replaced.
     dead: Mutex<Vec<u64>>,
 }
@@ -201,9 +201,9 @@ impl BinLeaf {
     /// A leaf whose trained array is a run of entries.
     pub(crate) fn build(arena: &Arena, model: Model, run: &KeyRun<'_>) -> Self {
         let pools = Pools {
-            firsts: Pool::new(),
-            roots: Pool::new(),
-            children: Pool::new(),
+            firsts: PiecePool::new(),
+            roots: PiecePool::new(),
+            children: PiecePool::new(),
             dead: Mutex::new(Vec::new()),
         };
         Self {
@@ -305,7 +305,7 @@ impl BinLeaf {
         arena: &Arena,
         probe: KeyProbe<'_>,
         action: Action,
-    ) -> Result<Written, Blocked> {
+    ) -> Result<LeafWritten, Blocked> {
         let word = self.head.word::<S>(probe);
         let (mut array, mut is_small) = (&self.trained, false);
         loop {
@@ -324,7 +324,7 @@ impl BinLeaf {
                         (array, is_small) = (small, true);
                         break;
                     }
-                    Gap::Empty if !action.inserts() => return Ok(Written::unchanged(None)),
+                    Gap::Empty if !action.inserts() => return Ok(LeafWritten::unchanged(None)),
                     Gap::Empty => {
                         let bin = self.pools.firsts.take(arena);
                         self.relink(spot, link_to(FIRST, bin), Vec::new())?;
@@ -369,7 +369,7 @@ impl BinLeaf {
         word: u64,
         probe: KeyProbe<'_>,
         action: Action,
-    ) -> Option<Written> {
+    ) -> Option<LeafWritten> {
         let mut locked = bin.lock().ok()?;
         if let Some(written) = locked.rewrite::<S>(word, probe, action) {
             // Before the lock is released, so that the thread that freezes the bin finds what was
@@ -377,14 +377,14 @@ impl BinLeaf {
             return Some(written.keeping(|record| self.keep(record)));
         }
         let KeyChange::Store(new) = action.change(None) else {
-            return Some(Written::unchanged(None));
+            return Some(LeafWritten::unchanged(None));
         };
         if !locked.add::<S>(word, probe, || slot_value::<S>(probe, new)) {
             drop(locked);
             bin.freeze();
             return None;
         }
-        Some(Written::added(self.count_used()))
+        Some(LeafWritten::added(self.count_used()))
     }
 
     /// Keeps a record that no slot holds any more: a root may know its bins by it. It is counted

@@ -9,7 +9,7 @@
 use rhumb_sync::primitive::{AtomicU64, Ordering, spin_loop, thread};
 
 use crate::{
-    op::{Action, KeyChange, Written},
+    op::{Action, KeyChange, LeafWritten},
     raw::{
         bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
         schema::{self, Schema, cell_of},
@@ -75,14 +75,14 @@ impl<'a> SlotClaim<'a> {
     }
 
     /// Applies an action to the key of the slot; `held` is what the slot holds.
-    pub(crate) fn rewrite<S: Schema>(&mut self, held: &AtomicU64, action: Action) -> Written {
+    pub(crate) fn rewrite<S: Schema>(&mut self, held: &AtomicU64, action: Action) -> LeafWritten {
         let cell = cell_of::<S>(held);
         let old = self.is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
-            KeyChange::Keep => return Written::unchanged(old),
+            KeyChange::Keep => return LeafWritten::unchanged(old),
             KeyChange::Store(new) if S::HAS_RECORDS && !self.is_present => {
                 self.flip ^= 1 << self.slot;
-                return Written::renewed(schema::renew::<S>(held, new));
+                return LeafWritten::renewed(schema::renew::<S>(held, new));
             }
             KeyChange::Store(new) => {
                 cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);
@@ -90,7 +90,7 @@ impl<'a> SlotClaim<'a> {
             }
             KeyChange::Remove => self.flip ^= 1 << self.slot,
         }
-        Written::changed(old)
+        LeafWritten::changed(old)
     }
 
     /// Makes a slot that was never used one of a present key, which has been written.

@@ -29,7 +29,7 @@ use super::{head::LeafHead, segment::SlotSegment};
 use crate::{
     address::BucketLine,
     entry::{Entry, KeyRun},
-    op::{Action, Blocked, KeyChange, Trigger, Written},
+    op::{Action, Blocked, KeyChange, LeafWritten, Trigger},
     raw::{
         bucket::{BUCKET_SLOTS, SlotLookup},
         pool::Zeroed,
@@ -227,7 +227,7 @@ impl GappedLeaf {
         arena: &Arena,
         probe: KeyProbe<'_>,
         action: Action,
-    ) -> Result<Written, Blocked> {
+    ) -> Result<LeafWritten, Blocked> {
         let word = self.head.word::<S>(probe);
         let at = self.segment(word);
         prefetch_segment(&self.primary()[at]);
@@ -242,7 +242,7 @@ impl GappedLeaf {
             return Ok(written);
         }
         let KeyChange::Store(new) = action.change(None) else {
-            return Ok(Written::unchanged(None));
+            return Ok(LeafWritten::unchanged(None));
         };
         let value = || slot_value::<S>(probe, new);
         let full = self.len() * SLOTS * USED_OF_5 / 5;
@@ -254,14 +254,14 @@ impl GappedLeaf {
             };
             if segment.unshared().add::<S>(word, probe, value) {
                 let used = self.secondary_used.fetch_add(1, Ordering::Relaxed) as usize + 1;
-                return Ok(Written::added((used >= full).then_some(Trigger::Full)));
+                return Ok(LeafWritten::added((used >= full).then_some(Trigger::Full)));
             }
         }
         if !primary.add::<S>(word, probe, value) {
             return Err(Blocked::NoRoom);
         }
         self.head.used.fetch_add(1, Ordering::Relaxed);
-        Ok(Written::added(None))
+        Ok(LeafWritten::added(None))
     }
 
     /// The secondary array, made if it does not exist yet. The caller holds the lock of a segment.

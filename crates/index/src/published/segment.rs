@@ -13,7 +13,7 @@ use rhumb_sync::primitive::{AtomicU64, Ordering};
 
 use crate::{
     entry::Entry,
-    op::{Action, KeyChange, Written},
+    op::{Action, KeyChange, LeafWritten},
     raw::{
         bucket::{FROZEN, Frozen, Slots, bits, present, used},
         pool::Zeroed,
@@ -124,16 +124,19 @@ impl<const N: usize> SegmentWriter<'_, N> {
         word: u64,
         probe: KeyProbe<'_>,
         action: Action,
-    ) -> Option<Written> {
+    ) -> Option<LeafWritten> {
         let slot = self.segment.slot(word, self.header, &is_same::<S>(probe))?;
         let cell = cell_of::<S>(&self.segment.values[slot]);
         let is_present = present(self.header) & 1 << slot != 0;
         let old = is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
-            KeyChange::Keep => return Some(Written::unchanged(old)),
+            KeyChange::Keep => return Some(LeafWritten::unchanged(old)),
             KeyChange::Store(new) if S::HAS_RECORDS && !is_present => {
                 self.header |= 1 << slot;
-                return Some(Written::renewed(schema::renew::<S>(&self.segment.values[slot], new)));
+                return Some(LeafWritten::renewed(schema::renew::<S>(
+                    &self.segment.values[slot],
+                    new,
+                )));
             }
             KeyChange::Store(new) => {
                 cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);
@@ -141,7 +144,7 @@ impl<const N: usize> SegmentWriter<'_, N> {
             }
             KeyChange::Remove => self.header &= !(1 << slot),
         }
-        Some(Written::changed(old))
+        Some(LeafWritten::changed(old))
     }
 
     /// Returns true if a slot was never used.

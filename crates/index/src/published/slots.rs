@@ -32,10 +32,10 @@ use super::{
 };
 use crate::{
     entry::{Entry, KeyRun},
-    op::{Action, Blocked, KeyChange, Trigger, Written},
+    op::{Action, Blocked, KeyChange, LeafWritten, Trigger},
     raw::{
         bucket::{BUCKET_SLOTS, FROZEN, Frozen, SlotLookup, Slots, used},
-        pool::{Pool, Zeroed},
+        pool::{PiecePool, Zeroed},
         schema::{KeyProbe, Schema, is_same, reader, slot_value, sort},
     },
 };
@@ -112,7 +112,7 @@ pub(crate) struct SlotLeaf {
     groups: NonNull<SlotGroup>,
     /// Keys in wider runs.
     overflow: AtomicU32,
-    wider: Pool<Wider>,
+    wider: PiecePool<Wider>,
     pub(crate) head: LeafHead,
 }
 
@@ -201,7 +201,7 @@ impl SlotLeaf {
             group_count: groups as u32,
             groups: block,
             overflow: AtomicU32::new(0),
-            wider: Pool::new(),
+            wider: PiecePool::new(),
             head: LeafHead::new(run.prefix, len),
         }
     }
@@ -344,7 +344,7 @@ impl SlotLeaf {
         arena: &Arena,
         probe: KeyProbe<'_>,
         action: Action,
-    ) -> Result<Written, Blocked> {
+    ) -> Result<LeafWritten, Blocked> {
         let word = self.head.word::<S>(probe);
         let mut level = self.first_level(word);
         prefetch_group(level.home());
@@ -356,18 +356,18 @@ impl SlotLeaf {
                 }
                 SlotSeat::Vacant(group, claim) => {
                     let KeyChange::Store(new) = action.change(None) else {
-                        return Ok(Written::unchanged(None));
+                        return Ok(LeafWritten::unchanged(None));
                     };
                     group.put(claim.slot, word, slot_value::<S>(probe, new));
                     claim.fill();
-                    return Ok(Written::added(self.after_add(level.depth)));
+                    return Ok(LeafWritten::added(self.after_add(level.depth)));
                 }
-                SlotSeat::Nowhere => return Ok(Written::unchanged(None)),
+                SlotSeat::Nowhere => return Ok(LeafWritten::unchanged(None)),
                 SlotSeat::Full => {}
             }
             level = match self.next_level(word, level) {
                 Some(next) => next,
-                None if !action.inserts() => return Ok(Written::unchanged(None)),
+                None if !action.inserts() => return Ok(LeafWritten::unchanged(None)),
                 None => self.widen(arena, word, level)?,
             };
         }

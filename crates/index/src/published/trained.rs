@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     entry::Entry,
-    op::{Action, Trigger, Written},
+    op::{Action, LeafWritten, Trigger},
     raw::{
         bucket::present,
         pool::Zeroed,
@@ -206,7 +206,7 @@ impl TrainedArray {
         at: usize,
         action: Action,
         keep: impl FnOnce(u64) -> Option<Trigger>,
-    ) -> Result<Written, crate::raw::bucket::Frozen> {
+    ) -> Result<LeafWritten, crate::raw::bucket::Frozen> {
         let mut claim = SlotClaim::new(&self.headers()[at / RECORDS], at % RECORDS)?;
         // Before the claim ends, so that the thread that freezes the record finds what was kept.
         Ok(claim.rewrite::<S>(&self.values()[at], action).keeping(keep))

@@ -9,7 +9,7 @@
 //!    replaces the branch.
 //! 3. Children live at least as long as a branch that a pinned thread can reach points to them. So
 //!    a borrow of a branch, which begins at a tree's root under a guard, keeps its children.
-//! 4. The run beside a child's pointer, and the pivot root at its place, were copied when the
+//! 4. The shortcut beside a child's pointer, and the pivot root at its place, were copied when the
 //!    branch was made, from the child that it had then, and never change. The pointer says whether
 //!    it still leads to that child, and which of the two that child has.
 #![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
@@ -24,7 +24,7 @@ use rhumb_sync::{
 };
 
 use super::{
-    leaf::{BucketWay, Leaf, Run},
+    leaf::{BucketLeaf, BucketWay, Shortcut},
     schema::{KeyProbe, Schema},
 };
 use crate::{
@@ -92,10 +92,10 @@ impl LineHint {
 }
 
 /// A node that a branch leads to.
-pub(crate) trait Node: Send + Sync {
-    /// What finds a bucket of the node: the run alone, or with the pivot root. A branch keeps a
-    /// copy beside the pointer to the node, so that a lookup waits for one cache miss less.
-    fn run(&self) -> Option<(Run, Option<&PivotRoot>)>;
+pub(crate) trait TreeNode: Send + Sync {
+    /// What finds a bucket of the node: the shortcut alone, or with the pivot root. A branch keeps
+    /// a copy beside the pointer to the node, so that a lookup waits for one cache miss less.
+    fn shortcut(&self) -> Option<(Shortcut, Option<&PivotRoot>)>;
 
     /// Bytes of the node outside of the arena.
     fn heap_bytes(&self) -> usize;
@@ -108,8 +108,8 @@ pub(crate) trait Node: Send + Sync {
     unsafe fn free(self: Box<Self>, arena: &Arena);
 }
 
-impl<T: Node> Node for Branch<T> {
-    fn run(&self) -> Option<(Run, Option<&PivotRoot>)> {
+impl<T: TreeNode> TreeNode for Branch<T> {
+    fn shortcut(&self) -> Option<(Shortcut, Option<&PivotRoot>)> {
         None
     }
 
@@ -123,30 +123,31 @@ impl<T: Node> Node for Branch<T> {
 }
 
 // SAFETY: a branch owns its boxes; children are `Send` and `Sync`, and their pointers are atomic.
-unsafe impl<T: Node> Send for Branch<T> {}
+unsafe impl<T: TreeNode> Send for Branch<T> {}
 // SAFETY: as above.
-unsafe impl<T: Node> Sync for Branch<T> {}
+unsafe impl<T: TreeNode> Sync for Branch<T> {}
 
 /// A child of a branch: half a line.
 #[repr(C, align(32))]
 struct ChildSlot<T> {
     child: AtomicPtr<T>,
-    /// Written if the pointer has [`HAS_RUN`] set.
-    run: MaybeUninit<Run>,
+    /// Written if the pointer has [`HAS_SHORTCUT`] set.
+    shortcut: MaybeUninit<Shortcut>,
 }
 
-impl<T: Node> ChildSlot<T> {
+impl<T: TreeNode> ChildSlot<T> {
     /// # Safety
     /// As for [`Branch::new`].
     unsafe fn new(child: *mut T) -> Self {
         // SAFETY: the caller's promise.
-        match unsafe { &*child }.run() {
-            Some((run, pivot_root)) => {
-                let tags = if pivot_root.is_some() { HAS_RUN | HAS_PIVOT_ROOT } else { HAS_RUN };
+        match unsafe { &*child }.shortcut() {
+            Some((shortcut, pivot_root)) => {
+                let tags =
+                    if pivot_root.is_some() { HAS_SHORTCUT | HAS_PIVOT_ROOT } else { HAS_SHORTCUT };
                 let child = child.map_addr(|address| address | tags);
-                Self { child: AtomicPtr::new(child), run: MaybeUninit::new(run) }
+                Self { child: AtomicPtr::new(child), shortcut: MaybeUninit::new(shortcut) }
             }
-            None => Self { child: AtomicPtr::new(child), run: MaybeUninit::uninit() },
+            None => Self { child: AtomicPtr::new(child), shortcut: MaybeUninit::uninit() },
         }
     }
 }
@@ -156,10 +157,11 @@ impl<T: Node> ChildSlot<T> {
 ///
 /// # Safety
 /// As for [`Branch::new`].
-unsafe fn pivot_roots<T: Node>(children: &[*mut T]) -> Box<[PivotRoot]> {
-    // SAFETY: the caller's promise.
-    let pivot_root =
-        |child: &*mut T| unsafe { &**child }.run().and_then(|(_, pivot_root)| pivot_root.copied());
+unsafe fn pivot_roots<T: TreeNode>(children: &[*mut T]) -> Box<[PivotRoot]> {
+    let pivot_root = |child: &*mut T| {
+        // SAFETY: the caller's promise.
+        unsafe { &**child }.shortcut().and_then(|(_, pivot_root)| pivot_root.copied())
+    };
     let pivot_roots: Vec<Option<PivotRoot>> = children.iter().map(pivot_root).collect();
     let len = pivot_roots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     let empty = [SearchNode([0; 8]); 2];
@@ -180,7 +182,7 @@ pub(crate) struct Branch<T> {
     slots: Box<[ChildSlot<T>]>,
     /// The pivot roots of the children whose pointers have [`HAS_PIVOT_ROOT`] set.
     pivot_roots: Box<[PivotRoot]>,
-    /// The number of children that were replaced: their slots have no run.
+    /// The number of children that were replaced: their slots have no shortcut.
     replaced: AtomicU32,
     bounds: Box<[Bound]>,
     life: Lifetime,
@@ -196,21 +198,22 @@ const WORN: usize = in_models(8, 2);
 
 /// Set in a child's pointer when it must not be replaced any more.
 const FROZEN: usize = 1;
-/// Set in a child's pointer while the run beside it is its own.
-const HAS_RUN: usize = 2;
+/// Set in a child's pointer while the shortcut beside it is its own.
+const HAS_SHORTCUT: usize = 2;
 /// Set as well if the child's pivot root finds a bucket; the branch has a copy of the pivot root.
 const HAS_PIVOT_ROOT: usize = 4;
 
-const _: () =
-    assert!(align_of::<Branch<Leaf>>() > HAS_PIVOT_ROOT && align_of::<Leaf>() > HAS_PIVOT_ROOT);
+const _: () = assert!(
+    align_of::<Branch<BucketLeaf>>() > HAS_PIVOT_ROOT && align_of::<BucketLeaf>() > HAS_PIVOT_ROOT
+);
 
 /// A child's pointer as it was before anything was set in it.
 #[inline(always)]
 fn plain<T>(child: *mut T) -> *mut T {
-    child.map_addr(|address| address & !(FROZEN | HAS_RUN | HAS_PIVOT_ROOT))
+    child.map_addr(|address| address & !(FROZEN | HAS_SHORTCUT | HAS_PIVOT_ROOT))
 }
 
-impl<T: Node> Branch<T> {
+impl<T: TreeNode> Branch<T> {
     /// A branch of at least one child.
     ///
     /// # Safety
@@ -333,18 +336,17 @@ impl<T: Node> Branch<T> {
         let at = at.min(self.slots.len() - 1);
         let slot = &self.slots[at];
         let child = slot.child.load(Ordering::Acquire);
-        // SAFETY: the run was written before the pointer that says so.
-        let run = || unsafe { slot.run.assume_init() };
-        // SAFETY: the run and the pivot root are the child's (invariant 4), which has a line if it
-        // has no pivot root, and lives while this branch is borrowed (invariant 3).
+        // SAFETY: the shortcut was written before the pointer that says so.
+        let shortcut = || unsafe { slot.shortcut.assume_init() };
+        // SAFETY: the shortcut and the pivot root are the child's (invariant 4), which has a line
+        // if it has no pivot root, and lives while this branch is borrowed (invariant 3).
         let way = unsafe {
-            match child.addr() & (HAS_RUN | HAS_PIVOT_ROOT) {
-                HAS_RUN => BucketWay::by_line(run()),
+            match child.addr() & (HAS_SHORTCUT | HAS_PIVOT_ROOT) {
+                HAS_SHORTCUT => BucketWay::by_line(shortcut()),
                 0 => BucketWay::Leaf,
-                _ => self
-                    .pivot_roots
-                    .get(at)
-                    .map_or(BucketWay::Leaf, |pivot_root| BucketWay::by_pivots(run(), pivot_root)),
+                _ => self.pivot_roots.get(at).map_or(BucketWay::Leaf, |pivot_root| {
+                    BucketWay::by_pivots(shortcut(), pivot_root)
+                }),
             }
         };
         // SAFETY: children are never null, come from boxes, and live while this branch is borrowed

@@ -27,7 +27,7 @@ use rhumb_sync::{
 use super::{
     bucket::{Bucket, Locked, OverflowNode},
     noted::Noted,
-    pool::{Pool, Zeroed},
+    pool::{PiecePool, Zeroed},
     schema::{KeyProbe, Schema},
 };
 use crate::address::{
@@ -111,17 +111,17 @@ enum BucketPlaces {
     Open(OpenStarts),
 }
 
-/// Buckets that a line addresses, or pivot blocks that lie before them. A copy of a leaf's run (and
-/// of its pivot root, if the leaf has pivot blocks) is enough to find a bucket without reading the
-/// leaf.
+/// The shortcut to a leaf's buckets: its line, and where the buckets are, before which its pivot
+/// blocks lie. A copy of it (and of the leaf's pivot root, if it has pivot blocks) is enough to
+/// find a bucket without reading the leaf.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Run {
+pub(crate) struct Shortcut {
     line: BucketLine,
     buckets: NonNull<Bucket>,
 }
 
-impl Run {
+impl Shortcut {
     #[inline(always)]
     fn prefetch_once(&self, at: usize, count: usize) {
         let first = self.buckets.as_ptr().wrapping_add(at);
@@ -135,7 +135,7 @@ impl Run {
     }
 
     /// # Safety
-    /// The leaf that the run is of lives for `'a`, and has such a pivot block.
+    /// The leaf that the shortcut is of lives for `'a`, and has such a pivot block.
     #[inline(always)]
     unsafe fn pivot_block<'a>(&self, at: usize) -> &'a PivotBlock {
         // SAFETY: it was written when the leaf was made, and never changes.
@@ -154,23 +154,23 @@ pub(crate) enum BucketWay<'g> {
 
 impl<'g> BucketWay<'g> {
     /// # Safety
-    /// The leaf that the run is of lives for `'g`, and has a line.
+    /// The leaf that the shortcut is of lives for `'g`, and has a line.
     #[inline(always)]
-    pub(super) unsafe fn by_line(run: Run) -> Self {
-        Self::Line(ByLine(run, PhantomData))
+    pub(super) unsafe fn by_line(shortcut: Shortcut) -> Self {
+        Self::Line(ByLine(shortcut, PhantomData))
     }
 
     /// # Safety
-    /// The leaf that the run and the pivot root are of lives for `'g`, and has pivot blocks.
+    /// The leaf that the shortcut and the pivot root are of lives for `'g`, and has pivot blocks.
     #[inline(always)]
-    pub(super) unsafe fn by_pivots(run: Run, pivot_root: &'g PivotRoot) -> Self {
-        Self::Pivots(ByPivots(run, pivot_root))
+    pub(super) unsafe fn by_pivots(shortcut: Shortcut, pivot_root: &'g PivotRoot) -> Self {
+        Self::Pivots(ByPivots(shortcut, pivot_root))
     }
 }
 
-/// The run of a leaf that has a line and lives for `'g`.
+/// The shortcut of a leaf that has a line and lives for `'g`.
 #[derive(Clone, Copy)]
-pub(crate) struct ByLine<'g>(Run, PhantomData<&'g Leaf>);
+pub(crate) struct ByLine<'g>(Shortcut, PhantomData<&'g BucketLeaf>);
 
 impl<'g> ByLine<'g> {
     /// Prefetches up to `count` buckets from the place `at` on, which will be read once. The leaf
@@ -190,9 +190,9 @@ impl<'g> ByLine<'g> {
     }
 }
 
-/// The run and the pivot root of a leaf that has pivot blocks and lives for `'g`.
+/// The shortcut and the pivot root of a leaf that has pivot blocks and lives for `'g`.
 #[derive(Clone, Copy)]
-pub(crate) struct ByPivots<'g>(Run, &'g PivotRoot);
+pub(crate) struct ByPivots<'g>(Shortcut, &'g PivotRoot);
 
 impl<'g> ByPivots<'g> {
     /// As [`ByLine::prefetch_once`].
@@ -205,10 +205,8 @@ impl<'g> ByPivots<'g> {
     #[inline(always)]
     pub(crate) fn half_way(self, word: u64) -> HalfWay<'g> {
         // SAFETY: the pivot root names no pivot block that the leaf has not (invariant 5).
-        HalfWay {
-            pivot_block: unsafe { self.0.pivot_block(find_pivot_block(self.1, word)) },
-            buckets: self.0.buckets,
-        }
+        let pivot_block = unsafe { self.0.pivot_block(find_pivot_block(self.1, word)) };
+        HalfWay { pivot_block, buckets: self.0.buckets }
     }
 }
 
@@ -239,8 +237,8 @@ impl<'a> HalfWay<'a> {
 /// A run of buckets. Finding a bucket reads the first cache line. In mode [`AddressMode::Pivots`]
 /// it also reads the next two, and then one of the pivot blocks, which lie before the buckets.
 #[repr(C, align(128))]
-pub(crate) struct Leaf {
-    run: Run,
+pub(crate) struct BucketLeaf {
+    shortcut: Shortcut,
     mode: AddressMode,
     /// Leading bytes that words leave out, if keys are wide.
     prefix_len: u32,
@@ -262,7 +260,7 @@ pub(crate) struct Leaf {
     pub(crate) noted: Noted,
     /// True if a thread is about to replace it.
     pub(crate) is_retraining: AtomicBool,
-    pool: Pool<OverflowNode>,
+    pool: PiecePool<OverflowNode>,
     prefix: Box<[u8]>,
     places: Option<Box<BucketPlaces>>,
     /// The parts that may have keys, if most have none. Boxed, as few leaves have it.
@@ -320,7 +318,7 @@ impl Inhabited {
 }
 
 const _: () =
-    assert!(std::mem::offset_of!(Leaf, pivot_root) == 64, "finding a bucket reads one line");
+    assert!(std::mem::offset_of!(BucketLeaf, pivot_root) == 64, "finding a bucket reads one line");
 const _: () = assert!(ALIGN.is_multiple_of(align_of::<Bucket>()));
 const _: () = assert!(ALIGN.is_multiple_of(size_of::<PivotBlock>()));
 
@@ -330,11 +328,11 @@ fn front_bytes(pivot_blocks: usize) -> usize {
 }
 
 // SAFETY: the leaf owns its blocks of memory; all that changes is atomic.
-unsafe impl Send for Leaf {}
+unsafe impl Send for BucketLeaf {}
 // SAFETY: as above.
-unsafe impl Sync for Leaf {}
+unsafe impl Sync for BucketLeaf {}
 
-impl Leaf {
+impl BucketLeaf {
     /// An empty leaf of `buckets` (at least one) buckets, whose keys start with `prefix`.
     pub(crate) fn new(
         arena: &Arena,
@@ -362,15 +360,15 @@ impl Leaf {
         let front = front_bytes(pivot_blocks.len());
         let block = arena.allocate_zeroed(front + buckets * size_of::<Bucket>());
         // SAFETY: the block is longer than `front`.
-        let run = Run { line, buckets: unsafe { block.add(front) }.cast() };
+        let shortcut = Shortcut { line, buckets: unsafe { block.add(front) }.cast() };
         // SAFETY: the block is ours, that long, and zeroed.
-        unsafe { Bucket::make_of_zeroes(run.buckets.as_ptr(), buckets) };
+        unsafe { Bucket::make_of_zeroes(shortcut.buckets.as_ptr(), buckets) };
         for (at, pivot_block) in pivot_blocks.iter().enumerate() {
             // SAFETY: the block has room for all the pivot blocks before the buckets.
-            unsafe { run.pivot_block_address(at).write(*pivot_block) };
+            unsafe { shortcut.pivot_block_address(at).write(*pivot_block) };
         }
         Box::new(Self {
-            run,
+            shortcut,
             mode,
             prefix_len: prefix.len() as u32,
             pivot_blocks: pivot_blocks.len() as u32,
@@ -382,7 +380,7 @@ impl Leaf {
             jitter: JITTER_EVEN,
             noted: Noted::default(),
             is_retraining: AtomicBool::new(false),
-            pool: Pool::new(),
+            pool: PiecePool::new(),
             prefix: prefix.into(),
             places: places.map(Box::new),
             inhabited: None,
@@ -397,10 +395,10 @@ impl Leaf {
 
     /// The buckets of a leaf with a line or pivot blocks, whose words are those of its keys, and
     /// the pivot root if it has pivot blocks.
-    pub(crate) fn run(&self) -> Option<(Run, Option<&PivotRoot>)> {
+    pub(crate) fn shortcut(&self) -> Option<(Shortcut, Option<&PivotRoot>)> {
         let pivot_root = (self.mode == AddressMode::Pivots).then_some(&self.pivot_root);
         let is_known = self.prefix_len == 0 && (self.has_line() || pivot_root.is_some());
-        is_known.then_some((self.run, pivot_root))
+        is_known.then_some((self.shortcut, pivot_root))
     }
 
     /// Gives the leaf's memory back, but not the records that its slots point to.
@@ -432,11 +430,11 @@ impl Leaf {
                 let full =
                     FULLNESS.iter().take_while(|most| self.nodes() * 64 > self.len() * **most);
                 let buckets = self.len() + self.len() * full.count() / 5;
-                (BucketAddress::Line(self.run.line.scaled(buckets)), buckets)
+                (BucketAddress::Line(self.shortcut.line.scaled(buckets)), buckets)
             }
             None => {
                 // SAFETY: the leaf has `self.pivot blocks` pivot blocks.
-                let pivot_block = |at| *unsafe { self.run.pivot_block(at) };
+                let pivot_block = |at| *unsafe { self.shortcut.pivot_block(at) };
                 let pivot_blocks = (0..self.pivot_blocks as usize).map(pivot_block).collect();
                 (
                     BucketAddress::Pivots(Pivots {
@@ -469,7 +467,7 @@ impl Leaf {
         self.inhabited.as_ref().map_or(Some(place), |inhabited| inhabited.next(place))
     }
 
-    /// As [`Leaf::next_inhabited`], for the last place up to `place`.
+    /// As [`BucketLeaf::next_inhabited`], for the last place up to `place`.
     #[inline]
     pub(crate) fn last_inhabited(&self, place: usize) -> Option<usize> {
         self.inhabited.as_ref().map_or(Some(place), |inhabited| inhabited.last(place))
@@ -538,7 +536,7 @@ impl Leaf {
     pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
         let front = front_bytes(self.pivot_blocks as usize);
         // SAFETY: `new` allocated `front` bytes before the buckets.
-        let start = unsafe { self.run.buckets.cast::<u8>().sub(front) };
+        let start = unsafe { self.shortcut.buckets.cast::<u8>().sub(front) };
         (start, front + self.room() * size_of::<Bucket>())
     }
 
@@ -579,10 +577,11 @@ impl Leaf {
     #[inline(always)]
     pub(crate) fn place<S: Schema>(&self, word: u64, probe: KeyProbe<'_>) -> usize {
         let place = if self.mode == AddressMode::Line {
-            self.run.line.at(word)
+            self.shortcut.line.at(word)
         } else if self.mode == AddressMode::Pivots {
             // SAFETY: the pivot root names no pivot block that the leaf has not (invariant 5).
-            unsafe { self.run.pivot_block(find_pivot_block(&self.pivot_root, word)) }.place(word)
+            unsafe { self.shortcut.pivot_block(find_pivot_block(&self.pivot_root, word)) }
+                .place(word)
         } else {
             match self.places.as_deref() {
                 Some(BucketPlaces::Open(starts)) => starts.place(word),
@@ -595,7 +594,7 @@ impl Leaf {
         place.min(self.last as usize)
     }
 
-    /// Tells loom that the leaf is used. Called by code that uses a copy of its run.
+    /// Tells loom that the leaf is used. Called by code that uses a copy of its shortcut.
     #[inline(always)]
     pub(crate) fn touch(&self) {
         self.life.touch();
@@ -607,7 +606,7 @@ impl Leaf {
         self.life.touch();
         // SAFETY: the block has `last + 1` buckets, initialised by `new`, and lives as the leaf
         // does.
-        unsafe { &*self.run.buckets.as_ptr().add(place.min(self.last as usize)) }
+        unsafe { &*self.shortcut.buckets.as_ptr().add(place.min(self.last as usize)) }
     }
 
     /// An overflow node, empty; none if the leaf has had all that it may have.

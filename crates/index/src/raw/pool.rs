@@ -72,7 +72,7 @@ unsafe impl<T> Zeroed for AtomicPtr<T> {
 }
 
 /// Pieces of one type.
-pub(crate) struct Pool<T> {
+pub(crate) struct PiecePool<T> {
     /// The extent that pieces are taken from, before all others.
     last: AtomicPtr<PoolExtent<T>>,
 }
@@ -89,7 +89,7 @@ struct PoolExtent<T> {
     len_before: usize,
 }
 
-impl<T: Zeroed> Pool<T> {
+impl<T: Zeroed> PiecePool<T> {
     const FIRST: usize =
         if size_of::<T>() >= FIRST_BYTES { 1 } else { FIRST_BYTES / size_of::<T>() };
 

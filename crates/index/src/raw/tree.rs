@@ -23,7 +23,7 @@ use rhumb_sync::{
 };
 
 use super::{
-    branch::{Bound, BoundNode, Branch, Node, ReplaceOutcome, ptr_of},
+    branch::{Bound, BoundNode, Branch, ReplaceOutcome, TreeNode, ptr_of},
     record,
     schema::{Schema, free_slot},
 };
@@ -38,7 +38,7 @@ const GROUP_MAX: usize = in_models(PLACES_2, 3);
 const GARBAGE_BYTES: usize = 1 << 20;
 
 /// A node under branches.
-pub(crate) trait LeafNode: Node {
+pub(crate) trait LeafNode: TreeNode {
     /// Bytes of the leaf, in the arena and outside of it.
     fn bytes(&self) -> usize;
 
@@ -97,7 +97,7 @@ struct Unlinked<T>(NonNull<T>);
 // SAFETY: what it owns may be freed on any thread: nodes and values are `Send`.
 unsafe impl<L, S> Send for Waste<L, S> {}
 
-impl<T: Node> Unlinked<T> {
+impl<T: TreeNode> Unlinked<T> {
     /// # Safety
     /// The node came from a box, was made with this arena, and no thread uses it again.
     unsafe fn free(self, arena: &Arena) {

@@ -507,7 +507,7 @@ fn a_stale_reason_to_replace_a_leaf_does_no_harm() {
 
 /// A lookup in a leaf whose run is not known waits for one more cache miss.
 #[test]
-fn leaves_that_were_replaced_are_found_by_their_runs_again() {
+fn leaves_that_were_replaced_are_found_by_their_shortcuts_again() {
     let keys = 1_u64..=100_000;
     let index = Index::<u64, u64>::new();
     index.bulk_load(keys.clone().map(|key| (key * 1000, key))).unwrap();
