@@ -403,7 +403,7 @@ impl Drop for Domain {
 }
 
 /// Words that a device may reach.
-pub(crate) struct Memory {
+pub(crate) struct RegisteredMemory {
     domain: Arc<Domain>,
     raw: NonNull<MemoryRegion>,
     first: NonNull<AtomicU64>,
@@ -413,9 +413,9 @@ pub(crate) struct Memory {
 }
 
 // SAFETY: as of `Device`; the words are atomics.
-unsafe impl Send for Memory {}
+unsafe impl Send for RegisteredMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for RegisteredMemory {}
 
 /// Whom a device reads or writes memory for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -426,7 +426,7 @@ enum Reach {
     Own,
 }
 
-impl Memory {
+impl RegisteredMemory {
     /// Lets others read words. `owner` is what the words are part of: they are there, at the same
     /// place, until it is dropped.
     ///
@@ -496,13 +496,13 @@ impl Memory {
     }
 }
 
-impl std::fmt::Debug for Memory {
+impl std::fmt::Debug for RegisteredMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Memory").field("words", &self.len).finish_non_exhaustive()
+        f.debug_struct("RegisteredMemory").field("words", &self.len).finish_non_exhaustive()
     }
 }
 
-impl Drop for Memory {
+impl Drop for RegisteredMemory {
     fn drop(&mut self) {
         if self.domain.device.is_own() {
             // SAFETY: it is registered. Afterwards no device reaches the words, and their owner is
