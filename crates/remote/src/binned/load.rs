@@ -41,7 +41,7 @@ impl<S: Space> Host<S> {
         self.changes.clear();
         self.barrier.clear();
         self.entries = 0;
-        // Nothing was ever told of this epoch, so that who comes learns everything.
+        // Nothing was ever told of this epoch, so that a client that comes learns everything.
         self.model += 1;
         self.fill(entries)
     }

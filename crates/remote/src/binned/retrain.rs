@@ -36,7 +36,7 @@ impl<S: Space> Host<S> {
 
     /// Plans the training of an array that is due; where searches in its gaps have made it so, what
     /// its bins hold is trained too. Readers see what that changes after [`Host::publish`].
-    /// [`Plan::train`] needs no host; writes may go on meanwhile.
+    /// [`TrainingPlan::train`] needs no host; writes may go on meanwhile.
     pub(crate) fn begin_training(&mut self) -> Option<TrainingPlan> {
         while let Some(top) = self.due.pop_first() {
             let Some(array) = self.arrays.get_mut(&top).filter(|array| !array.is_retired) else {

@@ -1,9 +1,9 @@
 //! Model retraining: the keys of some arrays, cut into runs that one line each predicts.
 //!
 //! It has three steps, of which the second takes nearly all of the time and needs no host
-//! ([`super::host`]): [`Plan`] names the records that new arrays will have, training cuts them, and
-//! the host, when it puts the new arrays in the place of the old ones, copies what the records say
-//! by then. Bins stay where they are, and old and new arrays link to the same.
+//! ([`super::host`]): [`TrainingPlan`] names the records that new arrays will have, training cuts
+//! them, and the host, when it puts the new arrays in the place of the old ones, copies what the
+//! records say by then. Bins stay where they are, and old and new arrays link to the same.
 
 use rhumb_model::{
     Segment,

@@ -3,8 +3,8 @@
 //! A *protection domain* holds memory and queues together: a queue of one domain reaches no memory
 //! of another. There is one for each keyspace, so that a client of one cannot read another.
 //!
-//! 1. What a device may reach stays where it is for as long as it is registered: a [`Memory`] keeps
-//!    what owns it.
+//! 1. What a device may reach stays where it is for as long as it is registered: a
+//!    [`RegisteredMemory`] keeps what owns it.
 //! 2. A thing of the library outlives whatever was made of it: a device its domains, a domain its
 //!    memory and its queues. Each holds the one before.
 #![allow(unsafe_code, reason = "calls a C library, and lets a device reach memory")]
@@ -445,7 +445,7 @@ impl RegisteredMemory {
     ///
     /// # Errors
     ///
-    /// As [`Memory::shared`].
+    /// As [`RegisteredMemory::shared`].
     pub(crate) fn own(domain: &Arc<Domain>, len: usize) -> Result<Self> {
         let words: Box<[AtomicU64]> = (0..len).map(|_| AtomicU64::new(0)).collect();
         Self::register(domain, Box::new(words), |words| words, Reach::Own)

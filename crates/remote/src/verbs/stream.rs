@@ -193,7 +193,7 @@ impl ByteStream {
         if sending.has_failed { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// What it means that a request has failed.
+    /// The error of a request that has failed.
     fn failed(&self, what: &str, status: u32) -> Error {
         if status == FLUSHED || self.is_over.load(Ordering::Relaxed) {
             return Error::Closed;

@@ -247,7 +247,7 @@ impl<'k> TcpReads<'k> {
     ///
     /// # Errors
     ///
-    /// As [`Reads::multi_get`].
+    /// As [`TcpReads::multi_get`].
     pub(in crate::client) fn multi_get_at_once(
         &self,
         keys: &[&[u8]],

@@ -17,7 +17,7 @@ struct LeafContents {
     records: Vec<CopiedRecord>,
 }
 
-/// An entry among the bytes of a [`Copy`].
+/// An entry among the bytes of a [`LeafContents`].
 struct CopiedRecord {
     key_at: usize,
     value_at: usize,
