@@ -108,7 +108,7 @@ pub(crate) struct Serve {
     /// How lines of the log are written [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<Format>,
-    /// Milliseconds from which on the log tells of a command; 0 for none [default: 100]
+    /// Commands that take at least this many milliseconds are logged; 0 for none [default: 100]
     #[arg(long, value_name = "MS")]
     slow_command_ms: Option<u64>,
     /// Serve other machines without a password

@@ -99,15 +99,15 @@ pub(crate) struct Fields {
     /// Columns of CSV and TSV, or fields of JSON lines; none for the format's own choice.
     pub(crate) key: Option<String>,
     pub(crate) value: Option<String>,
-    /// Whether the first line of CSV and TSV names the columns.
+    /// True if the first line of CSV and TSV names the columns.
     pub(crate) has_header: bool,
     /// What separates the columns of CSV; none for a comma.
     pub(crate) delimiter: Option<u8>,
-    /// Whether a quote in CSV is more than a byte.
+    /// True if a quote in CSV encloses a field; otherwise it is a byte like others.
     pub(crate) has_quotes: bool,
-    /// Whether an empty line or field is a key.
+    /// True if an empty line or field is a key.
     pub(crate) takes_empty_keys: bool,
-    /// Whether bytes are taken that look like no text.
+    /// True if bytes that do not look like text are taken as they are.
     pub(crate) is_as_it_is: bool,
     pub(crate) key_form: Form,
     pub(crate) value_form: Form,

@@ -76,7 +76,7 @@ pub(crate) struct Wrong {
     /// Line on which the record starts, from 1; none if it is not about one record.
     pub(crate) line: Option<u64>,
     what: String,
-    /// Whether nothing after it can be read either.
+    /// True if nothing after it can be read either.
     pub(crate) is_final: bool,
 }
 

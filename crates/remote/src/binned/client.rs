@@ -12,7 +12,7 @@ use super::{
     descriptor::{Descriptor, Lesson, up_to},
     layout::{Link, Record, Sizes, Token, WideExtent, WideKind},
     message::{Address, Operation, Outcome, Reply, Request, Value, Verb},
-    window::{Found, Way, Wide, Window},
+    window::{Found, RegionLayout, Wide, Window},
 };
 use crate::{
     error::{Error, Result},
@@ -86,13 +86,13 @@ pub(crate) struct ClientCounts {
 }
 
 /// A descriptor and what it hashes to.
-pub(super) struct Known {
+pub(super) struct KnownArray {
     pub(super) array: Descriptor,
     pub(super) tag: u64,
 }
 
 /// What a client's look at an array found.
-pub(super) enum Look {
+pub(super) enum ArrayLook {
     Proven(Answer),
     /// A key that is, or would be, in the gap after a record.
     Linked(Link, Address),
@@ -101,7 +101,7 @@ pub(super) enum Look {
 
 /// The descriptors that a client keeps.
 struct Model {
-    arrays: BTreeMap<Arc<[u8]>, Arc<Known>>,
+    arrays: BTreeMap<Arc<[u8]>, Arc<KnownArray>>,
     budget: CacheBudget,
     bytes: usize,
     /// The epoch up to which all changes are known.
@@ -124,7 +124,7 @@ pub(crate) struct Client<C> {
 }
 
 impl Model {
-    fn find(&self, key: &[u8]) -> Option<Arc<Known>> {
+    fn find(&self, key: &[u8]) -> Option<Arc<KnownArray>> {
         let (_, known) = self.arrays.range::<[u8], _>(up_to(key)).next_back()?;
         known.array.span.contains(key).then(|| Arc::clone(known))
     }
@@ -159,7 +159,7 @@ impl Model {
         for array in lesson.arrays {
             self.bytes += array.bytes();
             let (low, tag) = (array.span.low.clone(), array.tag());
-            self.arrays.insert(low, Arc::new(Known { array, tag }));
+            self.arrays.insert(low, Arc::new(KnownArray { array, tag }));
         }
         while let CacheBudget::Bytes(most) = self.budget
             && self.bytes > most
@@ -204,8 +204,8 @@ impl<C> Client<C> {
     }
 
     /// How a fabric reads the region.
-    pub(super) fn way(&self, fabric: &impl Fabric) -> Way {
-        Way { sizes: self.sizes, is_unordered: fabric.is_unordered() }
+    pub(super) fn way(&self, fabric: &impl Fabric) -> RegionLayout {
+        RegionLayout { sizes: self.sizes, is_unordered: fabric.is_unordered() }
     }
 
     /// Forgets the session and the model: the host may be another one.
@@ -336,7 +336,7 @@ impl<C: Caller> Client<C> {
     }
 
     /// What is known of the array of a key, if it may be read.
-    pub(super) fn known(&self, now_ms: u64, key: &[u8]) -> Option<Arc<Known>> {
+    pub(super) fn known(&self, now_ms: u64, key: &[u8]) -> Option<Arc<KnownArray>> {
         if now_ms >= self.until_ms { None } else { self.model.find(key) }
     }
 
@@ -374,12 +374,12 @@ impl<C: Caller> Client<C> {
         let mut address = self.no_address(now_ms);
         if let Some(known) = self.known(now_ms, key) {
             let proven = match self.look(fabric, &known, key)? {
-                Look::Proven(answer) => Some(answer),
-                Look::Linked(link, at) => {
+                ArrayLook::Proven(answer) => Some(answer),
+                ArrayLook::Linked(link, at) => {
                     address = at;
                     if self.walks(fabric) { self.walk(fabric, link, key)? } else { None }
                 }
-                Look::Unproven => None,
+                ArrayLook::Unproven => None,
             };
             if let Some(answer) = proven {
                 self.counts.one_sided += 1;
@@ -424,7 +424,7 @@ impl<C: Caller> Client<C> {
     pub(super) fn window(
         &mut self,
         fabric: &impl Fabric,
-        known: &Known,
+        known: &KnownArray,
         range: (usize, usize),
     ) -> Result<Option<Window>> {
         let way = self.way(fabric);
@@ -435,7 +435,7 @@ impl<C: Caller> Client<C> {
     }
 
     /// Looks for a key in the window that its array's line predicts.
-    fn look(&mut self, fabric: &impl Fabric, known: &Known, key: &[u8]) -> Result<Look> {
+    fn look(&mut self, fabric: &impl Fabric, known: &KnownArray, key: &[u8]) -> Result<ArrayLook> {
         for _ in 0..LOOKS_MAX {
             let range = known.array.window(key);
             let Some(window) = self.window(fabric, known, range)? else { break };
@@ -451,14 +451,14 @@ impl<C: Caller> Client<C> {
             let answer = match (found, record.link()) {
                 (Found::Record(_), _) => answer_of(&record, wide),
                 (Found::Gap(_), Link::Empty) => Some(Answer::Absent),
-                (Found::Gap(_), link) => return Ok(Look::Linked(link, address)),
+                (Found::Gap(_), link) => return Ok(ArrayLook::Linked(link, address)),
             };
             if let Some(answer) = answer {
-                return Ok(Look::Proven(answer));
+                return Ok(ArrayLook::Proven(answer));
             }
         }
         self.counts.unproven += 1;
-        Ok(Look::Unproven)
+        Ok(ArrayLook::Unproven)
     }
 
     /// Finds a key among records, and reads the wide ones of which the code is the key's; `None` if
@@ -505,7 +505,12 @@ impl<C: Caller> Client<C> {
 
     /// Where a key is likely to belong: the address of a write, which the host checks. Wide records
     /// are not read for it.
-    fn hint(&mut self, fabric: &impl Fabric, known: &Known, key: &[u8]) -> Result<Option<Address>> {
+    fn hint(
+        &mut self,
+        fabric: &impl Fabric,
+        known: &KnownArray,
+        key: &[u8],
+    ) -> Result<Option<Address>> {
         let Some(window) = self.window(fabric, known, known.array.window(key))? else {
             self.counts.unproven += 1;
             return Ok(None);
@@ -529,7 +534,7 @@ impl<C: Caller> Client<C> {
 }
 
 /// The address of a record of a window.
-fn address_of(known: &Known, window: &Window, at: usize) -> Address {
+fn address_of(known: &KnownArray, window: &Window, at: usize) -> Address {
     let (bin, incarnation) = match window.records[at].link() {
         Link::Bin(slot) | Link::Small(slot) => (slot.line, slot.incarnation),
         Link::Empty => (0, 0),

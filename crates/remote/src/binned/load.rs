@@ -11,7 +11,7 @@ use super::{
     descriptor::Span,
     host::Host,
     message::{Address, Operation, Outcome, Verb},
-    train::{From, Plan, Planned},
+    train::{From, Planned, TrainingPlan},
     write::check_key,
 };
 use crate::{error::Result, host::Space};
@@ -41,7 +41,7 @@ impl<S: Space> Host<S> {
         self.changes.clear();
         self.barrier.clear();
         self.entries = 0;
-        // Nothing was ever told of this epoch, so that who comes learns everything.
+        // Nothing was ever told of this epoch, so that a client that comes learns everything.
         self.model += 1;
         self.fill(entries)
     }
@@ -67,7 +67,7 @@ impl<S: Space> Host<S> {
             let high = next.as_ref().map(|(key, _)| Arc::from(&key[..]));
             let span = Span { low, high: high.clone() };
             let (tops, smalls, dropped) = (Vec::new(), Vec::new(), Vec::new());
-            let plan = Plan { tops, smalls, span, below: None, records, dropped };
+            let plan = TrainingPlan { tops, smalls, span, below: None, records, dropped };
             self.install(plan.train())?;
             self.records.slab.publish();
             match high {

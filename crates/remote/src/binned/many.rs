@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::{
-    client::{Answer, Caller, Client, Known, answer_of},
+    client::{Answer, Caller, Client, KnownArray, answer_of},
     layout::{Link, Record, WideExtent},
     window::{Found, Wide, Window},
 };
 use crate::{error::Result, fabric::Fabric};
 
 /// What a window says of a key.
-enum Seen {
+enum WindowVerdict {
     Proven(Answer),
     /// Its record is wide.
     Wide(Record, WideExtent),
@@ -58,13 +58,15 @@ impl<C: Caller> Client<C> {
         let (mut wide, mut unproven) = (Vec::new(), Vec::new());
         for (index, known, range, piece) in windows {
             let window = Window::of_array(&known, range, way, (&self.image, piece));
-            match window.map_or(Seen::Unproven, |window| seen(&window, &known, keys[index])) {
-                Seen::Proven(answer) => {
+            match window
+                .map_or(WindowVerdict::Unproven, |window| seen(&window, &known, keys[index]))
+            {
+                WindowVerdict::Proven(answer) => {
                     answered += 1;
                     tell(index, answer);
                 }
-                Seen::Wide(record, extent) => wide.push((index, record, extent)),
-                Seen::Unproven => unproven.push(index),
+                WindowVerdict::Wide(record, extent) => wide.push((index, record, extent)),
+                WindowVerdict::Unproven => unproven.push(index),
             }
         }
         if !wide.is_empty() {
@@ -93,18 +95,18 @@ impl<C: Caller> Client<C> {
 }
 
 /// What a window says of a key without another read.
-fn seen(window: &Window, known: &Arc<Known>, key: &[u8]) -> Seen {
+fn seen(window: &Window, known: &Arc<KnownArray>, key: &[u8]) -> WindowVerdict {
     let prefix = &known.array.prefix;
     let found = if key.starts_with(prefix) {
         let sought = window.seek(key);
         match &window.records[sought.ties.clone()] {
             [record] if record.wide_extent().is_some() => {
-                return record
-                    .wide_extent()
-                    .map_or(Seen::Unproven, |extent| Seen::Wide(*record, extent));
+                return record.wide_extent().map_or(WindowVerdict::Unproven, |extent| {
+                    WindowVerdict::Wide(*record, extent)
+                });
             }
             ties if ties.iter().any(|record| record.wide_extent().is_some()) => {
-                return Seen::Unproven;
+                return WindowVerdict::Unproven;
             }
             _ => window.resolve(key, &sought, &[]),
         }
@@ -116,5 +118,5 @@ fn seen(window: &Window, known: &Arc<Known>, key: &[u8]) -> Seen {
         Some(Found::Gap(at)) if window.records[at].link() == Link::Empty => Some(Answer::Absent),
         Some(Found::Gap(_)) | None => None,
     };
-    answer.map_or(Seen::Unproven, Seen::Proven)
+    answer.map_or(WindowVerdict::Unproven, WindowVerdict::Proven)
 }

@@ -56,4 +56,4 @@ pub(crate) use message::{Address, Operation, Outcome, Reply, Request, Value, Ver
 #[cfg(test)]
 pub(crate) use range::RangePage;
 #[cfg(test)]
-pub(crate) use train::Plan;
+pub(crate) use train::TrainingPlan;

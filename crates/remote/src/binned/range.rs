@@ -3,7 +3,7 @@
 use std::{iter::Peekable, sync::Arc};
 
 use super::{
-    client::{Answer, Caller, Client, Known, answer_of},
+    client::{Answer, Caller, Client, KnownArray, answer_of},
     layout::Link,
     message::{Address, Operation, Outcome, PAIRS_MAX, Pair, Value, Verb},
     window::{Found, Wide, Window},
@@ -83,7 +83,7 @@ impl<C: Caller> Client<C> {
     fn page(
         &mut self,
         fabric: &impl Fabric,
-        known: &Known,
+        known: &KnownArray,
         from: &[u8],
         end: Option<&[u8]>,
         limit: usize,
@@ -100,7 +100,7 @@ impl<C: Caller> Client<C> {
         window.shorten(at, WIDE_LINES_MAX);
         let records = &window.records[at..];
         let Some(wide) = self.fetch(fabric, records, records.len())? else { return Ok(None) };
-        let Some(trained) = Trained::new(&window, at, wide) else { return Ok(None) };
+        let Some(trained) = TrainedPage::new(&window, at, wide) else { return Ok(None) };
         let bound = match trained.next_key {
             Some(ref next) => Some(Arc::from(&next[..])),
             None => known.array.span.high.clone(),
@@ -141,7 +141,7 @@ impl<C: Caller> Client<C> {
 }
 
 /// The trained records of a page.
-struct Trained {
+struct TrainedPage {
     pairs: Vec<Pair>,
     /// Something is linked to a gap of the page.
     is_linked: bool,
@@ -149,7 +149,7 @@ struct Trained {
     next_key: Option<Vec<u8>>,
 }
 
-impl Trained {
+impl TrainedPage {
     /// The records of a window from one on, with those that are wide; `None` if one of them is
     /// changing.
     fn new(window: &Window, at: usize, wide: Vec<Wide>) -> Option<Self> {

@@ -12,7 +12,7 @@ use super::{
     descriptor::Span,
     host::{CHANGES_MAX, Host, Spot},
     layout::{Link, Record, Slot},
-    train::{From, Plan, Planned, Source, Trained},
+    train::{ArrayRecord, From, Planned, Trained, TrainingPlan},
     write::SMALL_DEPTH_MAX,
 };
 use crate::{error::Result, host::Space};
@@ -36,8 +36,8 @@ impl<S: Space> Host<S> {
 
     /// Plans the training of an array that is due; where searches in its gaps have made it so, what
     /// its bins hold is trained too. Readers see what that changes after [`Host::publish`].
-    /// [`Plan::train`] needs no host; writes may go on meanwhile.
-    pub(crate) fn begin_training(&mut self) -> Option<Plan> {
+    /// [`TrainingPlan::train`] needs no host; writes may go on meanwhile.
+    pub(crate) fn begin_training(&mut self) -> Option<TrainingPlan> {
         while let Some(top) = self.due.pop_first() {
             let Some(array) = self.arrays.get_mut(&top).filter(|array| !array.is_retired) else {
                 continue;
@@ -111,14 +111,14 @@ impl<S: Space> Host<S> {
         Ok(())
     }
 
-    fn link(&self, at: Source) -> Link {
+    fn link(&self, at: ArrayRecord) -> Link {
         let array = self.arrays.get(&at.array);
         array.map_or(Link::Empty, |array| array.record(&self.records, at.index).link())
     }
 
     /// Plans the training of an array, and of those after it while there are few records.
-    fn plan(&self, top: u64) -> Plan {
-        let mut plan = Plan {
+    fn plan(&self, top: u64) -> TrainingPlan {
+        let mut plan = TrainingPlan {
             tops: Vec::new(),
             smalls: Vec::new(),
             span: Span::all(),
@@ -126,7 +126,7 @@ impl<S: Space> Host<S> {
             records: Vec::new(),
             dropped: Vec::new(),
         };
-        let mut gap = Source { array: top, index: 0 };
+        let mut gap = ArrayRecord { array: top, index: 0 };
         let mut next = Some(top);
         while let Some(array) = next.and_then(|epoch| self.arrays.get(&epoch)) {
             let (epoch, span) = (array.descriptor.epoch, &array.descriptor.span);
@@ -135,7 +135,7 @@ impl<S: Space> Host<S> {
                 plan.below = Some(gap);
             } else {
                 // Its sentinel's gap becomes one with the last gap before it.
-                let sentinel = Source { array: epoch, index: 0 };
+                let sentinel = ArrayRecord { array: epoch, index: 0 };
                 let are_empty = [gap, sentinel].iter().all(|at| self.link(*at) == Link::Empty);
                 if plan.records.len() >= JOIN_RECORDS || !are_empty {
                     break;
@@ -152,10 +152,10 @@ impl<S: Space> Host<S> {
 
     /// Plans the records of an array and of its small arrays, in order. `gap` is the gap before the
     /// next record.
-    fn gather(&self, array: &Array, gap: &mut Source, plan: &mut Plan) {
+    fn gather(&self, array: &Array, gap: &mut ArrayRecord, plan: &mut TrainingPlan) {
         let epoch = array.descriptor.epoch;
         for index in 0..=array.len() {
-            let here = Source { array: epoch, index };
+            let here = ArrayRecord { array: epoch, index };
             let record = array.record(&self.records, index);
             if index > 0 {
                 let is_empty = record.link() == Link::Empty && self.link(*gap) == Link::Empty;
@@ -172,7 +172,7 @@ impl<S: Space> Host<S> {
                 continue;
             };
             // The small array's sentinel has the gap after the record.
-            *gap = Source { array: small.descriptor.epoch, index: 0 };
+            *gap = ArrayRecord { array: small.descriptor.epoch, index: 0 };
             match plan.records.last_mut() {
                 Some(Planned { from: From::Arrays { gap: last, .. }, .. }) => *last = *gap,
                 _ => plan.below = Some(*gap),
@@ -183,7 +183,7 @@ impl<S: Space> Host<S> {
     }
 
     /// Returns true if new arrays may still take the place of the planned ones.
-    fn is_current(&self, plan: &Plan) -> bool {
+    fn is_current(&self, plan: &TrainingPlan) -> bool {
         let mut arrays = plan.tops.iter().chain(&plan.smalls);
         let is_there = |epoch| self.arrays.get(epoch).is_some_and(|array| !array.is_retired);
         arrays.all(is_there)
@@ -256,7 +256,7 @@ impl<S: Space> Host<S> {
         self.counts.blocks_ended += u64::from(last + 1 - first);
     }
 
-    fn swap(&mut self, plan: &Plan, placed: Vec<Array>) {
+    fn swap(&mut self, plan: &TrainingPlan, placed: Vec<Array>) {
         self.model += 1;
         let mut ancestors = plan.tops.clone();
         for epoch in &plan.tops {
@@ -281,7 +281,7 @@ impl<S: Space> Host<S> {
         if self.changes.len() > CHANGES_MAX {
             self.changes.pop_front();
         }
-        let record = |at: &Source| {
+        let record = |at: &ArrayRecord| {
             let array = self.arrays.get(&at.array)?;
             Some(array.record(&self.records, at.index))
         };

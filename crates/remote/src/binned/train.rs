@@ -1,9 +1,9 @@
 //! Model retraining: the keys of some arrays, cut into runs that one line each predicts.
 //!
 //! It has three steps, of which the second takes nearly all of the time and needs no host
-//! ([`super::host`]): [`Plan`] names the records that new arrays will have, training cuts them, and
-//! the host, when it puts the new arrays in the place of the old ones, copies what the records say
-//! by then. Bins stay where they are, and old and new arrays link to the same.
+//! ([`super::host`]): [`TrainingPlan`] names the records that new arrays will have, training cuts
+//! them, and the host, when it puts the new arrays in the place of the old ones, copies what the
+//! records say by then. Bins stay where they are, and old and new arrays link to the same.
 
 use rhumb_model::{
     Segment,
@@ -25,7 +25,7 @@ const AHEAD: usize = 2048;
 
 /// A record of an array, by the array's epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct ArrayRecord {
     pub(super) array: u64,
     pub(super) index: usize,
 }
@@ -41,40 +41,40 @@ pub(super) struct Planned {
 pub(super) enum From {
     /// Value and token of one record, and what is linked to another: the same, or the last of the
     /// sentinels of small arrays that lie in its gap, one in the other.
-    Arrays { cell: Source, gap: Source },
+    Arrays { cell: ArrayRecord, gap: ArrayRecord },
     /// A record that is in no array yet.
     New(Record),
 }
 
 /// What is to be trained: all records of arrays side by side.
-pub(crate) struct Plan {
+pub(crate) struct TrainingPlan {
     /// The arrays whose place is taken.
     pub(super) tops: Vec<u64>,
     /// Small arrays whose records are merged into theirs.
     pub(super) smalls: Vec<u64>,
     pub(super) span: Span,
     /// What is linked to the first new sentinel.
-    pub(super) below: Option<Source>,
+    pub(super) below: Option<ArrayRecord>,
     pub(super) records: Vec<Planned>,
     /// Records of removed keys that have no place in the new arrays, each with the gap before it.
-    pub(super) dropped: Vec<(Source, Source)>,
+    pub(super) dropped: Vec<(ArrayRecord, ArrayRecord)>,
 }
 
 /// A plan with its runs.
 pub(crate) struct Trained {
-    pub(super) plan: Plan,
-    pub(super) runs: Vec<Run>,
+    pub(super) plan: TrainingPlan,
+    pub(super) runs: Vec<ArrayRun>,
 }
 
 /// Records that become one array.
-pub(super) struct Run {
+pub(super) struct ArrayRun {
     pub(super) len: usize,
     /// Bytes with which all keys of the run begin.
     pub(super) skip: usize,
     pub(super) segment: Segment,
 }
 
-impl Plan {
+impl TrainingPlan {
     /// Number of records.
     pub(crate) fn len(&self) -> usize {
         self.records.len()
@@ -95,12 +95,12 @@ impl Plan {
 
 /// The first run of sorted keys, longest where several skips are possible: fewer keys may begin
 /// with more bytes that are alike, and then have codes that tell them apart.
-fn first_run(keys: &[&[u8]]) -> Run {
+fn first_run(keys: &[&[u8]]) -> ArrayRun {
     let (Some(first), most) = (keys.first(), keys.len().min(ARRAY_RECORDS_MAX)) else {
-        return Run { len: 0, skip: 0, segment: rhumb_model::lpa::train(&[]) };
+        return ArrayRun { len: 0, skip: 0, segment: rhumb_model::lpa::train(&[]) };
     };
     let probe = Probe { threshold: THRESHOLD, step: STEP };
-    let mut best = Run { len: 0, skip: 0, segment: rhumb_model::lpa::train(&[]) };
+    let mut best = ArrayRun { len: 0, skip: 0, segment: rhumb_model::lpa::train(&[]) };
     let mut considered = most.min(AHEAD);
     loop {
         let skip = common_prefix_len(first, keys[considered - 1]);
@@ -109,7 +109,7 @@ fn first_run(keys: &[&[u8]]) -> Run {
         let is_whole = len == considered;
         let is_longer = len > best.len;
         if is_longer {
-            best = Run { len, skip, segment };
+            best = ArrayRun { len, skip, segment };
         }
         if is_whole && is_longer && considered < most && considered >= AHEAD {
             considered = most.min(considered * 2);
@@ -132,11 +132,11 @@ mod tests {
 
     use super::*;
 
-    fn runs(keys: &[Vec<u8>]) -> Vec<Run> {
+    fn runs(keys: &[Vec<u8>]) -> Vec<ArrayRun> {
         let from = From::New(Record::default());
         let records = keys.iter().map(|key| Planned { key: key.clone(), from }).collect();
         let (tops, smalls, dropped) = (Vec::new(), Vec::new(), Vec::new());
-        let plan = Plan { tops, smalls, span: Span::all(), below: None, records, dropped };
+        let plan = TrainingPlan { tops, smalls, span: Span::all(), below: None, records, dropped };
         plan.train().runs
     }
 

@@ -3,7 +3,7 @@
 
 use super::{
     bins::Inner,
-    client::{Answer, Caller, Client, Known, answer_of},
+    client::{Answer, Caller, Client, KnownArray, answer_of},
     descriptor::{ARRAY_RECORDS_MAX, Descriptor, Span},
     layout::{
         BinKind, BinShape, CHILD_LINES, HEADER_LINES, LINE_WORDS, Link, ROOT_LINES, Slot, header,
@@ -18,7 +18,7 @@ use rhumb_model::Line;
 const LINKS_MAX: usize = 8;
 
 /// Where a walk is.
-enum Step {
+enum WalkStep {
     Answer(Answer),
     Go(Link),
 }
@@ -39,8 +39,8 @@ impl<C: Caller> Client<C> {
                 Link::Small(slot) => self.walk_small(fabric, slot, key)?,
             };
             match step {
-                Some(Step::Answer(answer)) => return Ok(Some(answer)),
-                Some(Step::Go(to)) => link = to,
+                Some(WalkStep::Answer(answer)) => return Ok(Some(answer)),
+                Some(WalkStep::Go(to)) => link = to,
                 None => break,
             }
         }
@@ -58,7 +58,12 @@ impl<C: Caller> Client<C> {
         Ok(piece.map(|(words, _)| words.to_vec()))
     }
 
-    fn walk_bin(&mut self, fabric: &impl Fabric, root: Slot, key: &[u8]) -> Result<Option<Step>> {
+    fn walk_bin(
+        &mut self,
+        fabric: &impl Fabric,
+        root: Slot,
+        key: &[u8],
+    ) -> Result<Option<WalkStep>> {
         let Some(mut words) = self.piece(fabric, root, ROOT_LINES)? else { return Ok(None) };
         let shape = |words: &[u64]| BinShape::of_word(words.first().copied().unwrap_or_default());
         let Some(mut found) = shape(&words) else { return Ok(None) };
@@ -81,12 +86,17 @@ impl<C: Caller> Client<C> {
         let at = window.place_of(key, &sought, &wide);
         let wide = wide.into_iter().find(|wide| wide.key == key);
         Ok(match at {
-            None => Some(Step::Answer(Answer::Absent)),
-            Some(at) => answer_of(&window.records[at], wide).map(Step::Answer),
+            None => Some(WalkStep::Answer(Answer::Absent)),
+            Some(at) => answer_of(&window.records[at], wide).map(WalkStep::Answer),
         })
     }
 
-    fn walk_small(&mut self, fabric: &impl Fabric, slot: Slot, key: &[u8]) -> Result<Option<Step>> {
+    fn walk_small(
+        &mut self,
+        fabric: &impl Fabric,
+        slot: Slot,
+        key: &[u8],
+    ) -> Result<Option<WalkStep>> {
         let Some(words) = self.piece(fabric, slot, HEADER_LINES)? else { return Ok(None) };
         let Some(known) = small_of(&words, key) else { return Ok(None) };
         let Some(window) = self.window(fabric, &known, known.array.window(key))? else {
@@ -94,14 +104,14 @@ impl<C: Caller> Client<C> {
         };
         let Some((found, wide)) = self.seek(fabric, &window, key)? else { return Ok(None) };
         Ok(match found {
-            Found::Record(at) => answer_of(&window.records[at], wide).map(Step::Answer),
-            Found::Gap(at) => Some(Step::Go(window.records[at].link())),
+            Found::Record(at) => answer_of(&window.records[at], wide).map(WalkStep::Answer),
+            Found::Gap(at) => Some(WalkStep::Go(window.records[at].link())),
         })
     }
 }
 
 /// A small array by its header, which was read. All keys of its gap begin alike.
-fn small_of(words: &[u64], key: &[u8]) -> Option<Known> {
+fn small_of(words: &[u64], key: &[u8]) -> Option<KnownArray> {
     let word = |at: usize| words.get(at - 1).copied();
     let (base_and_records, shape, slope) =
         (word(header::PLACE)?, word(header::SHAPE)?, word(header::SLOPE)?);
@@ -121,5 +131,5 @@ fn small_of(words: &[u64], key: &[u8]) -> Option<Known> {
         below: (shape >> 32) as u16,
         above: (shape >> 48) as u16,
     };
-    Some(Known { array, tag: word(header::TAG)? })
+    Some(KnownArray { array, tag: word(header::TAG)? })
 }

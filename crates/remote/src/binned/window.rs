@@ -13,7 +13,7 @@ use std::{cmp::Ordering as Order, ops::Range};
 use rhumb_model::code::code_at;
 
 use super::{
-    client::Known,
+    client::KnownArray,
     descriptor::Descriptor,
     layout::{
         BIN_HEAD_WORDS, BLOCK_HEAD_WORDS, BLOCK_LINES, BLOCK_WORDS, BinShape, LINE_WORDS,
@@ -34,13 +34,13 @@ const LINE_BYTES: u64 = LINE_WORDS as u64 * WORD_BYTES;
 
 /// How a region is read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct RegionLayout {
     pub(super) sizes: Sizes,
     /// The lines of a piece may be of different moments.
     pub(super) is_unordered: bool,
 }
 
-impl Way {
+impl RegionLayout {
     /// The extent of `words` words of the piece that begins at `line`.
     fn extent(self, line: u32, words: usize) -> Extent {
         if !self.is_unordered {
@@ -104,7 +104,7 @@ impl Window {
     pub(super) fn extents(
         array: &Descriptor,
         (first, last): (usize, usize),
-        way: Way,
+        way: RegionLayout,
         out: &mut Vec<Extent>,
     ) {
         let position = |index| way.sizes.record_position(index);
@@ -121,9 +121,9 @@ impl Window {
     /// The records of which [`Window::places`] were read, from a piece of the image on; `None` if
     /// they are not those of the array that hashes to `tag`, or changed while they were read.
     pub(super) fn of_array(
-        Known { array, tag }: &Known,
+        KnownArray { array, tag }: &KnownArray,
         (first, last): (usize, usize),
-        way: Way,
+        way: RegionLayout,
         (image, first_piece): (&Image, usize),
     ) -> Option<Self> {
         let mut window = Self {
@@ -239,14 +239,14 @@ impl Window {
 
 impl Wide {
     /// What to read of a wide record.
-    pub(super) fn extent(extent: WideExtent, way: Way) -> Extent {
+    pub(super) fn extent(extent: WideExtent, way: RegionLayout) -> Extent {
         way.extent(extent.slot.line, extent.lines as usize * LINE_WORDS)
     }
 
     /// A wide record that was read; `None` if it is no longer there.
     pub(super) fn of_piece(
         extent: WideExtent,
-        way: Way,
+        way: RegionLayout,
         piece: Option<(&[u64], u64)>,
     ) -> Option<Self> {
         let (words, guard) = piece?;

@@ -13,7 +13,7 @@ use super::{
     Outcome, Page, Pairs, States,
     keyspace::Keyspace,
     range::{Pair, is_inside},
-    tcp::Reads as TcpReads,
+    tcp::TcpReads,
 };
 use crate::error::{Error, Result};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Client,
-    connection::{Inner, unexpected},
-    keyspace::{Inner as KeyspaceInner, Keyspace},
+    connection::{ClientInner, unexpected},
+    keyspace::{Keyspace, KeyspaceInner},
 };
 use crate::{
     error::{Error, Result},
@@ -30,7 +30,7 @@ use crate::{
 #[derive(Debug)]
 #[must_use = "nothing happens before it is committed"]
 pub struct Batch {
-    client: Arc<Inner>,
+    client: Arc<ClientInner>,
     /// Each keyspace once.
     keyspaces: Vec<Arc<KeyspaceInner>>,
     operations: Vec<Operation>,
@@ -77,7 +77,7 @@ impl Keyspace {
 }
 
 impl Batch {
-    fn new(client: &Arc<Inner>) -> Self {
+    fn new(client: &Arc<ClientInner>) -> Self {
         let client = Arc::clone(client);
         Self { client, keyspaces: Vec::new(), operations: Vec::new(), has_strange: false }
     }
@@ -126,7 +126,7 @@ impl Batch {
     }
 
     /// The client, the keyspaces, and the operations with the keyspaces' indexes.
-    pub(super) fn into_parts(self) -> (Arc<Inner>, Vec<Arc<KeyspaceInner>>, Vec<Operation>) {
+    pub(super) fn into_parts(self) -> (Arc<ClientInner>, Vec<Arc<KeyspaceInner>>, Vec<Operation>) {
         (self.client, self.keyspaces, self.operations)
     }
 

@@ -45,8 +45,8 @@ impl ClientBuilder {
         self
     }
 
-    /// A file with the certificates of authorities, PEM, that a client over TLS ([`Address::Tls`])
-    /// trusts to say who a host is: its own authority's, as a rule, or a host's certificate itself.
+    /// A PEM file of certificates with which a client over TLS ([`Address::Tls`]) checks a host's
+    /// certificate: those of the authorities that sign hosts, as a rule, or that of a host itself.
     /// There may be several files. Without any it trusts nobody; what the system trusts does not
     /// count.
     pub fn root_certificates(mut self, path: impl AsRef<Path>) -> Self {

@@ -13,7 +13,7 @@ use super::{
     address::Address,
     calls::Calls,
     counts::Counters,
-    keyspace::{Inner as KeyspaceInner, Keyspace, Mapped, Source},
+    keyspace::{Keyspace, KeyspaceInner, Mapped, ReadSource},
     rdma::Remote,
     renewal::Schedule,
     target::{Credentials, Target},
@@ -53,12 +53,12 @@ pub(super) const ATTEMPT_EVERY: Duration = Duration::from_millis(20);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Client {
-    inner: Arc<Inner>,
+    inner: Arc<ClientInner>,
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) way: Way,
+pub(super) struct ClientInner {
+    pub(super) way: HostRoute,
     /// What is under way without a thread that waits for it.
     calls: Calls,
     /// By their names; weak, because a keyspace holds its client.
@@ -71,7 +71,7 @@ pub(super) struct Inner {
 
 /// How the host is reached.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum HostRoute {
     Unix {
         path: PathBuf,
         link: Mutex<Link>,
@@ -135,11 +135,11 @@ impl Client {
         let falls_back = matches!(address, Address::RdmaOrTcp { .. });
         let rdma = address.is_rdma().then_some(falls_back);
         let way = match address {
-            Address::Unix(path) => Way::unix(path, budget)?,
-            _ => Way::Tcp { link: tcp::Link::connect(target)?, budget, rdma },
+            Address::Unix(path) => HostRoute::unix(path, budget)?,
+            _ => HostRoute::Tcp { link: tcp::Link::connect(target)?, budget, rdma },
         };
         let (keyspaces, counters, schedule) = Default::default();
-        Ok(Self { inner: Arc::new(Inner { way, calls, keyspaces, counters, schedule }) })
+        Ok(Self { inner: Arc::new(ClientInner { way, calls, keyspaces, counters, schedule }) })
     }
 
     /// Opens a keyspace that the host shares, and maps its region for reading if it can.
@@ -151,24 +151,24 @@ impl Client {
     pub fn keyspace(&self, name: impl AsRef<[u8]>) -> Result<Keyspace> {
         let name = name.as_ref();
         let inner = match &self.inner.way {
-            Way::Unix { path, link } => {
+            HostRoute::Unix { path, link } => {
                 // Held, so that two threads do not open the same one.
                 let mut link = lock(link);
                 match self.inner.known(name) {
                     Some(inner) => inner,
                     None => {
                         let mapped = connected(path, &mut link, true, |link| link.open(name))?;
-                        self.inner.remember(name, Source::mapped(mapped))
+                        self.inner.remember(name, ReadSource::mapped(mapped))
                     }
                 }
             }
-            Way::Tcp { link, budget, .. } => match self.inner.known(name) {
+            HostRoute::Tcp { link, budget, .. } => match self.inner.known(name) {
                 Some(inner) => inner,
                 None => {
                     let opened = link.open(name)?;
                     let source = match opened.shape {
-                        Shape::Runs(_) => Source::Apart(Cache::new(*budget)),
-                        Shape::Pieces(_) => Source::pieces(Pieces::new(&opened, *budget)?),
+                        Shape::Runs(_) => ReadSource::Apart(Cache::new(*budget)),
+                        Shape::Pieces(_) => ReadSource::pieces(Pieces::new(&opened, *budget)?),
                     };
                     self.inner.remember(name, source)
                 }
@@ -180,7 +180,7 @@ impl Client {
 
 impl Client {
     /// What all handles share.
-    pub(super) fn inner(&self) -> &Arc<Inner> {
+    pub(super) fn inner(&self) -> &Arc<ClientInner> {
         &self.inner
     }
 }
@@ -190,7 +190,7 @@ fn lock(link: &Mutex<Link>) -> MutexGuard<'_, Link> {
     link.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Inner {
+impl ClientInner {
     fn keyspaces(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Weak<KeyspaceInner>>> {
         // Each change of it is a single step.
         self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)
@@ -207,7 +207,7 @@ impl Inner {
     }
 
     /// The keyspace of a name, with this source if there is none yet.
-    fn remember(&self, name: &[u8], source: Source) -> Arc<KeyspaceInner> {
+    fn remember(&self, name: &[u8], source: ReadSource) -> Arc<KeyspaceInner> {
         let mut keyspaces = self.keyspaces();
         keyspaces.retain(|_, keyspace| keyspace.strong_count() > 0);
         if let Some(inner) = keyspaces.get(name).and_then(Weak::upgrade) {
@@ -222,8 +222,8 @@ impl Inner {
     /// How a keyspace is read by RDMA, if this client does so.
     fn remote(&self) -> Option<Remote> {
         match &self.way {
-            Way::Tcp { rdma, .. } => rdma.and_then(Remote::new),
-            Way::Unix { .. } => None,
+            HostRoute::Tcp { rdma, .. } => rdma.and_then(Remote::new),
+            HostRoute::Unix { .. } => None,
         }
     }
 
@@ -235,8 +235,8 @@ impl Inner {
     /// The way to a host over TCP.
     pub(super) fn tcp(&self) -> Option<&tcp::Link> {
         match &self.way {
-            Way::Unix { .. } => None,
-            Way::Tcp { link, .. } => Some(link),
+            HostRoute::Unix { .. } => None,
+            HostRoute::Tcp { link, .. } => Some(link),
         }
     }
 
@@ -251,8 +251,8 @@ impl Inner {
     ) -> Result<T> {
         self.report_if_due();
         let (path, link) = match &self.way {
-            Way::Unix { path, link } => (path, link),
-            Way::Tcp { link, .. } => {
+            HostRoute::Unix { path, link } => (path, link),
+            HostRoute::Tcp { link, .. } => {
                 return link.call(keyspace, is_read, |opened| request(opened.number), read);
             }
         };
@@ -279,8 +279,8 @@ impl Inner {
         read: impl FnOnce(Reply<'_>) -> Result<T>,
     ) -> Result<T> {
         let (path, link) = match &self.way {
-            Way::Unix { path, link } => (path, link),
-            Way::Tcp { link, .. } => return link.call_batch(keyspaces, ops, read),
+            HostRoute::Unix { path, link } => (path, link),
+            HostRoute::Tcp { link, .. } => return link.call_batch(keyspaces, ops, read),
         };
         let mut link = lock(link);
         connected(path, &mut link, false, |link| {
@@ -299,7 +299,7 @@ impl Inner {
     }
 }
 
-impl Way {
+impl HostRoute {
     fn unix(path: PathBuf, budget: CacheBudget) -> Result<Self> {
         let mut link = Link { budget, ..Link::default() };
         connect(&path, &mut link)?;

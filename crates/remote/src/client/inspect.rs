@@ -165,7 +165,7 @@ struct Region<'r> {
 }
 
 /// What one leaf holds, and where the next one is.
-struct Seen {
+struct LeafSurvey {
     run: u32,
     next: Option<u32>,
     entries: u64,
@@ -262,7 +262,7 @@ impl<'r> Region<'r> {
     }
 
     /// What a leaf holds, or that it answers for nothing; `None` if it never stood still.
-    fn look(&self, words: &[AtomicU64]) -> Option<Option<Seen>> {
+    fn look(&self, words: &[AtomicU64]) -> Option<Option<LeafSurvey>> {
         for _ in 0..LOOKS_MAX {
             if let Some(seen) = read(words, || self.seen(words)) {
                 return Some(seen);
@@ -272,14 +272,14 @@ impl<'r> Region<'r> {
         None
     }
 
-    fn seen(&self, words: &[AtomicU64]) -> Option<Seen> {
+    fn seen(&self, words: &[AtomicU64]) -> Option<LeafSurvey> {
         let leaf = Leaf::new(words, self.geometry);
         let head = leaf.head();
         if head.flags & LIVE == 0 {
             return None;
         }
         let records = (0..head.count).filter_map(|index| leaf.record(index));
-        Some(Seen {
+        Some(LeafSurvey {
             run: head.run,
             next: (head.flags & LAST == 0).then(|| leaf.next()),
             entries: head.count as u64,

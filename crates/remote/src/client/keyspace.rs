@@ -11,12 +11,12 @@ use arc_swap::ArcSwap;
 
 use super::{
     Outcome, Page, Pairs, States, Trouble,
-    connection::{Inner as Client, unexpected},
+    connection::{ClientInner as Client, unexpected},
     counts::{Counters, Counts},
     range::Range,
     rdma::{Remote, RemoteReads},
     served::Reading,
-    tcp::{Cache, Link, Pieces, Reads as TcpReads},
+    tcp::{Cache, Link, Pieces, TcpReads},
 };
 use crate::{
     binned::Mode,
@@ -51,21 +51,21 @@ const TCP_CALL_PAIRS: (u32, u32) = (32, 4_096);
 #[derive(Clone, Debug)]
 pub struct Keyspace {
     client: Arc<Client>,
-    inner: Arc<Inner>,
-    pub(super) reads: Reads,
+    inner: Arc<KeyspaceInner>,
+    pub(super) reads: ReadSettings,
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct KeyspaceInner {
     name: Vec<u8>,
-    source: Source,
+    source: ReadSource,
     remote: Option<Remote>,
     pub(super) counters: Arc<Counters>,
 }
 
 /// Where reads find what they need.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum ReadSource {
     /// In a region that is mapped.
     Mapped(ArcSwap<Mapped>),
     /// With a host that is asked to look into leaves.
@@ -74,7 +74,7 @@ pub(super) enum Source {
     Pieces(ArcSwap<Pieces>),
 }
 
-impl Source {
+impl ReadSource {
     pub(super) fn mapped(mapped: Arc<Mapped>) -> Self {
         Self::Mapped(ArcSwap::new(mapped))
     }
@@ -86,7 +86,7 @@ impl Source {
 
 /// How a handle reads.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reads {
+pub(super) struct ReadSettings {
     /// True if it asks the host for everything.
     pub(super) by_calls: bool,
     /// Where the leaves are counted that it looks at, if they are.
@@ -99,8 +99,8 @@ pub(super) struct Reads {
     pub(super) is_silent: bool,
 }
 
-impl Inner {
-    pub(super) fn new(name: Vec<u8>, source: Source, remote: Option<Remote>) -> Self {
+impl KeyspaceInner {
+    pub(super) fn new(name: Vec<u8>, source: ReadSource, remote: Option<Remote>) -> Self {
         Self { name, source, remote, counters: Arc::default() }
     }
 
@@ -111,16 +111,16 @@ impl Inner {
     #[inline]
     fn mapped(&self) -> Option<arc_swap::Guard<Arc<Mapped>>> {
         match &self.source {
-            Source::Mapped(mapped) => Some(mapped.load()),
-            Source::Apart(_) | Source::Pieces(_) => None,
+            ReadSource::Mapped(mapped) => Some(mapped.load()),
+            ReadSource::Apart(_) | ReadSource::Pieces(_) => None,
         }
     }
 
     /// What is read piece by piece.
     pub(super) fn pieces(&self) -> Option<&ArcSwap<Pieces>> {
         match &self.source {
-            Source::Pieces(pieces) => Some(pieces),
-            Source::Mapped(_) | Source::Apart(_) => None,
+            ReadSource::Pieces(pieces) => Some(pieces),
+            ReadSource::Mapped(_) | ReadSource::Apart(_) => None,
         }
     }
 
@@ -131,7 +131,7 @@ impl Inner {
 
     /// Reads the region of a connection from here on, which may be another one than before.
     pub(super) fn set_mapped(&self, mapped: Arc<Mapped>) {
-        if let Source::Mapped(now) = &self.source
+        if let ReadSource::Mapped(now) = &self.source
             && !Arc::ptr_eq(&mapped, &now.load())
         {
             now.store(mapped);
@@ -140,12 +140,12 @@ impl Inner {
 }
 
 impl Keyspace {
-    pub(super) fn new(client: Arc<Client>, inner: Arc<Inner>) -> Self {
-        Self { client, inner, reads: Reads::default() }
+    pub(super) fn new(client: Arc<Client>, inner: Arc<KeyspaceInner>) -> Self {
+        Self { client, inner, reads: ReadSettings::default() }
     }
 
     /// The client, and what all handles share.
-    pub(super) fn parts(&self) -> (&Arc<Client>, &Arc<Inner>) {
+    pub(super) fn parts(&self) -> (&Arc<Client>, &Arc<KeyspaceInner>) {
         (&self.client, &self.inner)
     }
 
@@ -159,7 +159,7 @@ impl Keyspace {
     #[inline]
     pub(super) fn apart(&self) -> Option<TcpReads<'_>> {
         match (&self.inner.source, self.client.tcp()) {
-            (Source::Apart(cache), Some(link)) if !self.reads.by_calls => {
+            (ReadSource::Apart(cache), Some(link)) if !self.reads.by_calls => {
                 Some(TcpReads::new(link, &self.inner, cache, self.inner.remote(link)))
             }
             _ => None,
@@ -485,15 +485,15 @@ impl Keyspace {
     pub fn counts(&self) -> Counts {
         let counts = self.inner.counters.counts();
         match &self.inner.source {
-            Source::Mapped(mapped) => match mapped.load().models() {
+            ReadSource::Mapped(mapped) => match mapped.load().models() {
                 Some(models) => models.add_to(counts, false),
                 None => counts,
             },
-            Source::Pieces(pieces) => match pieces.load().models() {
+            ReadSource::Pieces(pieces) => match pieces.load().models() {
                 Some(models) => models.add_to(counts, true),
                 None => counts,
             },
-            Source::Apart(cache) => {
+            ReadSource::Apart(cache) => {
                 let hints = self.inner.remote.as_ref().map_or(0, |remote| remote.hint_bytes());
                 Counts { cache_bytes: (cache.bytes() + hints) as u64, ..counts }
             }

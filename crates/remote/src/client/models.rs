@@ -106,13 +106,13 @@ enum Held {
 }
 
 /// The way to the pieces of a region.
-enum Way<'k> {
+enum PieceRoute<'k> {
     Mapped(MappedFabric<'k>, &'k Mapped),
     Messages(MessageFabric<'k>),
     Remote(RemoteFabric<'k>),
 }
 
-impl Way<'_> {
+impl PieceRoute<'_> {
     /// The generation of the keys that the host serves, after all that was read; `None` if that was
     /// nothing, or not to be read.
     fn generation(&self) -> Option<u64> {
@@ -124,7 +124,7 @@ impl Way<'_> {
     }
 }
 
-impl Fabric for Way<'_> {
+impl Fabric for PieceRoute<'_> {
     fn read(&self, extents: &[Extent], image: &mut Image) -> Result<()> {
         match self {
             Self::Mapped(fabric, _) => fabric.read(extents, image),
@@ -164,19 +164,19 @@ impl Keyspace {
         Some(Held::Pieces(pieces.load()))
     }
 
-    fn modelled<'m>(&'m self, held: &'m Held) -> Option<(Way<'m>, &'m Models)> {
+    fn modelled<'m>(&'m self, held: &'m Held) -> Option<(PieceRoute<'m>, &'m Models)> {
         match held {
             Held::Mapped(mapped) => {
                 let models = mapped.models()?;
-                Some((Way::Mapped(mapped.fabric()?, mapped), models))
+                Some((PieceRoute::Mapped(mapped.fabric()?, mapped), models))
             }
             Held::Pieces(pieces) => {
                 let (client, inner) = self.parts();
                 let (link, connection) = (client.tcp()?, pieces.generation());
                 let remote = inner.remote(link).filter(RemoteReads::may_read);
                 let way = match remote {
-                    Some(remote) => Way::Remote(RemoteFabric::new(remote, connection)),
-                    None => Way::Messages(MessageFabric::new(link, inner, connection)),
+                    Some(remote) => PieceRoute::Remote(RemoteFabric::new(remote, connection)),
+                    None => PieceRoute::Messages(MessageFabric::new(link, inner, connection)),
                 };
                 Some((way, pieces.models()?))
             }
@@ -247,7 +247,7 @@ impl Keyspace {
     ) -> Result<Option<Vec<usize>>> {
         let Some(held) = self.held() else { return Ok(None) };
         let Some((way, models)) = self.modelled(&held) else { return Ok(None) };
-        let Way::Remote(fabric) = &way else { return Ok(None) };
+        let PieceRoute::Remote(fabric) = &way else { return Ok(None) };
         let (claim, mut values) = (self.claim_of_held(&held), vec![None; keys.len()]);
         let keep = |index: usize, value: Option<&[u8]>| {
             values[index] = Some(value.map(<[u8]>::to_vec));

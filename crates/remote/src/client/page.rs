@@ -168,7 +168,7 @@ pub(crate) struct Page {
 
 /// The leaf that a page is read from.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'r> {
+pub(super) struct PageLeaf<'r> {
     pub(super) slot: u32,
     pub(super) words: &'r [AtomicU64],
     pub(super) leaf: Leaf<'r, [AtomicU64]>,
@@ -206,7 +206,7 @@ impl Page {
     /// The entries of a leaf at and after `from`, `limit` of them at most.
     pub(super) fn fill_up(
         &mut self,
-        source: Source<'_>,
+        source: PageLeaf<'_>,
         head: &Head,
         from: &[u8],
         skips: bool,
@@ -220,7 +220,7 @@ impl Page {
     /// them are of earlier leaves.
     pub(super) fn extend_up(
         &mut self,
-        source: Source<'_>,
+        source: PageLeaf<'_>,
         head: &Head,
         from: &[u8],
         skips: bool,
@@ -229,7 +229,7 @@ impl Page {
         (self.next, self.slot) = (None, None);
         source.prefetch_about(head, from);
         let begin = source.leaf.lower_bound(head, from);
-        let copy = Copy::new(source, head);
+        let copy = PairCopier::new(source, head);
         let mut index = begin;
         (begin..head.count.min(begin + PAIRS_AHEAD)).for_each(|index| source.prefetch(index));
         while index < head.count && self.pairs.len() < limit {
@@ -252,7 +252,7 @@ impl Page {
     /// them at most.
     pub(super) fn fill_down(
         &mut self,
-        source: Source<'_>,
+        source: PageLeaf<'_>,
         head: &Head,
         to: Option<&[u8]>,
         takes: bool,
@@ -266,7 +266,7 @@ impl Page {
     /// of later leaves; if there are some, the leaf has none at `to`.
     pub(super) fn extend_down(
         &mut self,
-        source: Source<'_>,
+        source: PageLeaf<'_>,
         head: &Head,
         to: Option<&[u8]>,
         takes: bool,
@@ -277,7 +277,7 @@ impl Page {
             source.prefetch_about(head, to);
         }
         let end = to.map_or(head.count, |to| source.leaf.lower_bound(head, to));
-        let copy = Copy::new(source, head);
+        let copy = PairCopier::new(source, head);
         if let (Some(to), true) = (to, takes) {
             // An entry above `to` that stands for long keys has the host asked needlessly, at
             // worst.
@@ -338,7 +338,7 @@ pub(super) fn step_down<'k>(
     })
 }
 
-impl Source<'_> {
+impl PageLeaf<'_> {
     /// Asks for the first lines of a record, if there is one.
     #[inline]
     fn prefetch(&self, index: usize) {
@@ -362,14 +362,14 @@ impl Source<'_> {
 }
 
 /// What copies the entries of a leaf.
-struct Copy<'r> {
-    source: Source<'r>,
+struct PairCopier<'r> {
+    source: PageLeaf<'r>,
     /// The bytes with which every key begins.
     prefix: Vec<u8>,
 }
 
-impl<'r> Copy<'r> {
-    fn new(source: Source<'r>, head: &Head) -> Self {
+impl<'r> PairCopier<'r> {
+    fn new(source: PageLeaf<'r>, head: &Head) -> Self {
         Self { source, prefix: copy_of(source.leaf.prefix(head)).unwrap_or_default() }
     }
 

@@ -5,12 +5,12 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use super::keyspace::{Keyspace, Reads};
+use super::keyspace::{Keyspace, ReadSettings};
 use crate::{binned::Mode, layout::format::HEAD_WORDS};
 
 impl Keyspace {
     /// Another handle of the same keyspace, which reads otherwise.
-    fn reading(&self, change: impl FnOnce(&mut Reads)) -> Self {
+    fn reading(&self, change: impl FnOnce(&mut ReadSettings)) -> Self {
         let mut other = self.clone();
         change(&mut other.reads);
         other

@@ -5,7 +5,7 @@ use std::{
     ops::Bound,
 };
 
-use super::page::{Down, Page, RECORD_LINES, Source, step_down};
+use super::page::{Down, Page, PageLeaf, RECORD_LINES, step_down};
 use crate::{
     error::Result,
     layout::{
@@ -45,7 +45,7 @@ pub(crate) enum Outcome {
 }
 
 /// What one leaf says of a key.
-enum Answer {
+enum LeafAnswer {
     Is(Outcome),
     /// Another leaf answers.
     Go(u32),
@@ -238,14 +238,14 @@ impl<'r> Reader<'r> {
                 answer(leaf, needle, out)
             });
             match answer {
-                Some(Answer::Is(outcome)) => return Some(outcome),
-                Some(Answer::Go(to)) => {
+                Some(LeafAnswer::Is(outcome)) => return Some(outcome),
+                Some(LeafAnswer::Go(to)) => {
                     slot = to;
                     if let Observer::Trouble(trouble) = self.observer {
                         trouble.has_hopped.set(true);
                     }
                 }
-                Some(Answer::Lost) => return None,
+                Some(LeafAnswer::Lost) => return None,
                 None => {
                     out.truncate(begin);
                     return Some(Outcome::Busy);
@@ -353,7 +353,7 @@ impl<'r> Reader<'r> {
         &self,
         guess: Option<u32>,
         key: Option<&[u8]>,
-        mut look: impl FnMut(Source<'r>) -> Option<Result<(), u32>>,
+        mut look: impl FnMut(PageLeaf<'r>) -> Option<Result<(), u32>>,
     ) -> Option<()> {
         let mut guess = guess;
         for _ in 0..ROUTES_MAX {
@@ -364,7 +364,7 @@ impl<'r> Reader<'r> {
             };
             for _ in 0..=HOPS_MAX {
                 let words = self.words(slot)?;
-                match self.look(slot, |leaf| look(Source { slot, words, leaf }))? {
+                match self.look(slot, |leaf| look(PageLeaf { slot, words, leaf }))? {
                     Some(Ok(())) => return Some(()),
                     Some(Err(to)) => slot = to,
                     None => break,
@@ -420,19 +420,19 @@ impl<'r> Reader<'r> {
 
 /// What a leaf says of a key.
 #[inline]
-fn answer(leaf: Leaf<'_, [AtomicU64]>, needle: &Needle<'_>, out: &mut Vec<u8>) -> Answer {
+fn answer(leaf: Leaf<'_, [AtomicU64]>, needle: &Needle<'_>, out: &mut Vec<u8>) -> LeafAnswer {
     let head = leaf.head();
     match leaf.side(&head, needle.key) {
-        None => Answer::Lost,
-        Some(Side::Left) => Answer::Go(leaf.previous()),
-        Some(Side::Right) => Answer::Go(leaf.next()),
+        None => LeafAnswer::Lost,
+        Some(Side::Left) => LeafAnswer::Go(leaf.previous()),
+        Some(Side::Right) => LeafAnswer::Go(leaf.next()),
         Some(Side::Inside) => match leaf.find(&head, needle) {
-            None => Answer::Is(Outcome::Absent),
+            None => LeafAnswer::Is(Outcome::Absent),
             Some((_, record)) if record.kind == KIND_INLINE => {
                 record.value.append_to(out);
-                Answer::Is(Outcome::Found)
+                LeafAnswer::Is(Outcome::Found)
             }
-            Some((_, record)) => Answer::Is(Outcome::Ask(record.value_len)),
+            Some((_, record)) => LeafAnswer::Is(Outcome::Ask(record.value_len)),
         },
     }
 }

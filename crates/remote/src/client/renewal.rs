@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use super::{
-    connection::{Inner, Link, Way, is_broken, unexpected},
+    connection::{ClientInner, HostRoute, Link, is_broken, unexpected},
     counts::Counters,
 };
 use crate::{
@@ -45,7 +45,7 @@ impl Schedule {
     }
 }
 
-impl Inner {
+impl ClientInner {
     /// Reports, if it is time to. What keeps it from arriving keeps the next call too.
     pub(super) fn report_if_due(&self) {
         if self.schedule.is_due() {
@@ -56,13 +56,13 @@ impl Inner {
     #[cold]
     fn report(&self) {
         match &self.way {
-            Way::Unix { link, .. } => {
+            HostRoute::Unix { link, .. } => {
                 // A call is under way otherwise: there is another time.
                 if let Ok(mut link) = link.try_lock() {
                     let _ = link.report(|name| self.counters_of(name));
                 }
             }
-            Way::Tcp { link, .. } => link.report(|name| self.counters_of(name)),
+            HostRoute::Tcp { link, .. } => link.report(|name| self.counters_of(name)),
         }
     }
 
@@ -71,7 +71,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ClientInner {
     fn drop(&mut self) {
         self.report();
     }

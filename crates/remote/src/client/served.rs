@@ -25,7 +25,7 @@ use crate::{
 
 /// The keys of a generation. The generation 0 has all of them.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ServedKeys {
     generation: u64,
     ranges: KeyRanges,
 }
@@ -33,12 +33,12 @@ pub(super) struct Known {
 /// What a host was known to serve before something was read.
 pub(super) struct Claim {
     /// `None` for all keys, in the generation 0.
-    known: Option<Guard<Arc<Known>>>,
+    known: Option<Guard<Arc<ServedKeys>>>,
 }
 
 impl Claim {
     /// What is known now.
-    pub(super) fn of(known: &ArcSwap<Known>) -> Self {
+    pub(super) fn of(known: &ArcSwap<ServedKeys>) -> Self {
         let known = known.load();
         Self { known: (known.generation != 0).then_some(known) }
     }
@@ -151,11 +151,11 @@ impl Keyspace {
         });
     }
 
-    fn ask_ranges(&self, to: &ArcSwap<Known>, is_of: impl FnOnce() -> bool) {
+    fn ask_ranges(&self, to: &ArcSwap<ServedKeys>, is_of: impl FnOnce() -> bool) {
         let known = self.ask_routing(u64::MAX, |generation, ranges, _| {
             let range = |(low, high): &(&[u8], Option<&[u8]>)| KeyRange::new(low, *high);
             let ranges = KeyRanges::new(ranges.iter().map(range).collect());
-            Ok(Known { generation, ranges: ranges.map_err(Error::invalid)? })
+            Ok(ServedKeys { generation, ranges: ranges.map_err(Error::invalid)? })
         });
         // An error is that of the call that follows, too.
         if let Ok(known) = known
@@ -213,9 +213,9 @@ fn checked(table: Table<'_>) -> Result<RoutingTable> {
 mod tests {
     use super::*;
 
-    fn known(generation: u64, low: &str, high: &str) -> Arc<Known> {
+    fn known(generation: u64, low: &str, high: &str) -> Arc<ServedKeys> {
         let range = KeyRange::new(low, Some(high.as_bytes()));
-        Arc::new(Known { generation, ranges: KeyRanges::new(vec![range]).unwrap() })
+        Arc::new(ServedKeys { generation, ranges: KeyRanges::new(vec![range]).unwrap() })
     }
 
     #[test]

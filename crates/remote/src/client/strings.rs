@@ -51,13 +51,13 @@ pub struct Strings {
 
 /// What an entry says of a key, and where its string begins.
 #[derive(Debug, PartialEq, Eq)]
-enum Entry {
+enum StringEntry {
     String { begin: usize, expires_ms: u64 },
     Expired,
     Other(&'static str),
 }
 
-impl Entry {
+impl StringEntry {
     fn read(bytes: &[u8], now_ms: u64) -> Result<Self> {
         let damaged = || Error::invalid("an entry that is none of the server's");
         let first = *bytes.first().ok_or_else(damaged)?;
@@ -117,14 +117,14 @@ impl Strings {
         if !self.keyspace.get_into(key, value)? {
             return Ok(false);
         }
-        let entry = Entry::read(&value[begin..], now_ms());
-        if let Ok(Entry::String { begin: head, .. }) = &entry {
+        let entry = StringEntry::read(&value[begin..], now_ms());
+        if let Ok(StringEntry::String { begin: head, .. }) = &entry {
             value.drain(begin..begin + head);
             return Ok(true);
         }
         value.truncate(begin);
         match entry? {
-            Entry::Other(kind) => Err(other(key, kind)),
+            StringEntry::Other(kind) => Err(other(key, kind)),
             _ => Ok(false),
         }
     }
@@ -151,9 +151,9 @@ impl Strings {
         let key = key.as_ref();
         let Some(entry) = self.keyspace.get(key)? else { return Ok(None) };
         let now_ms = now_ms();
-        match Entry::read(&entry, now_ms)? {
-            Entry::Other(kind) => Err(other(key, kind)),
-            Entry::String { expires_ms, .. } if expires_ms != 0 => {
+        match StringEntry::read(&entry, now_ms)? {
+            StringEntry::Other(kind) => Err(other(key, kind)),
+            StringEntry::String { expires_ms, .. } if expires_ms != 0 => {
                 Ok(Some(Duration::from_millis(expires_ms - now_ms)))
             }
             _ => Ok(None),
@@ -178,8 +178,8 @@ impl Strings {
 
 /// The string of an entry, if it holds one that has not expired.
 fn string_of(mut entry: Vec<u8>, now_ms: u64) -> Result<Option<Vec<u8>>> {
-    Ok(match Entry::read(&entry, now_ms)? {
-        Entry::String { begin, .. } => {
+    Ok(match StringEntry::read(&entry, now_ms)? {
+        StringEntry::String { begin, .. } => {
             entry.drain(..begin);
             Some(entry)
         }
@@ -233,14 +233,14 @@ mod tests {
     /// The bytes that the server's own tests have for these entries.
     #[test]
     fn entries_are_read_as_the_server_writes_them() {
-        let read = |bytes: &[u8], now_ms| Entry::read(bytes, now_ms);
-        assert_eq!(read(&[0, b'a'], 9).unwrap(), Entry::String { begin: 1, expires_ms: 0 });
+        let read = |bytes: &[u8], now_ms| StringEntry::read(bytes, now_ms);
+        assert_eq!(read(&[0, b'a'], 9).unwrap(), StringEntry::String { begin: 1, expires_ms: 0 });
         let expires = [0x80, 2, 1, 0, 0, 0, 0, 0, 0];
-        let string = Entry::String { begin: 9, expires_ms: 0x0102 };
+        let string = StringEntry::String { begin: 9, expires_ms: 0x0102 };
         assert_eq!(read(&expires, 0x0101).unwrap(), string);
-        assert_eq!(read(&expires, 0x0102).unwrap(), Entry::Expired);
-        assert_eq!(read(&[1, 7], 0).unwrap(), Entry::Other("a hash"));
-        assert_eq!(read(&[3, 7], 0).unwrap(), Entry::Other("a list"));
+        assert_eq!(read(&expires, 0x0102).unwrap(), StringEntry::Expired);
+        assert_eq!(read(&[1, 7], 0).unwrap(), StringEntry::Other("a hash"));
+        assert_eq!(read(&[3, 7], 0).unwrap(), StringEntry::Other("a list"));
         for damaged in [&[][..], &[9], &[0x80, 1, 2]] {
             assert!(matches!(read(damaged, 0), Err(Error::Invalid(_))));
         }

@@ -23,12 +23,12 @@ pub(super) struct Credentials {
 /// A host that may be connected to again and again.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    way: Way,
+    way: TargetRoute,
     token: Token,
 }
 
 #[derive(Clone, Debug)]
-enum Way {
+enum TargetRoute {
     Unix(PathBuf),
     Tcp { host: String, port: u16 },
     Tls { host: String, port: u16, roots: Roots },
@@ -54,9 +54,9 @@ impl Target {
     /// cannot be used.
     pub(super) fn new(address: Address, credentials: &Credentials) -> Result<Self> {
         let way = match address {
-            Address::Unix(path) => Way::Unix(path),
+            Address::Unix(path) => TargetRoute::Unix(path),
             Address::Tls { host, port } => {
-                Way::Tls { host, port, roots: Roots::load(&credentials.roots)? }
+                TargetRoute::Tls { host, port, roots: Roots::load(&credentials.roots)? }
             }
             ref other if other.is_rdma() && !HAS_RDMA => {
                 let what = format!("{other}: this build has no RDMA (the feature rdma, on Linux)");
@@ -64,7 +64,7 @@ impl Target {
             }
             Address::Tcp { host, port }
             | Address::Rdma { host, port }
-            | Address::RdmaOrTcp { host, port } => Way::Tcp { host, port },
+            | Address::RdmaOrTcp { host, port } => TargetRoute::Tcp { host, port },
         };
         Ok(Self { way, token: Token(credentials.token.clone()) })
     }
@@ -81,9 +81,9 @@ impl Target {
     /// As [`Client::connect`](crate::Client::connect).
     pub(super) fn connect(&self) -> Result<Stream> {
         match &self.way {
-            Way::Unix(path) => Stream::connect(path),
-            Way::Tcp { host, port } => Stream::connect_tcp(host, *port),
-            Way::Tls { host, port, roots } => Stream::connect_tls(host, *port, roots),
+            TargetRoute::Unix(path) => Stream::connect(path),
+            TargetRoute::Tcp { host, port } => Stream::connect_tcp(host, *port),
+            TargetRoute::Tls { host, port, roots } => Stream::connect_tls(host, *port, roots),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Outcome, Page, States,
-    keyspace::Inner as Keyspace,
+    keyspace::KeyspaceInner as Keyspace,
     tcp::{Link, Opened},
 };
 use crate::{

@@ -48,14 +48,14 @@ const SESSIONS_MAX: usize = 256;
 /// A keyspace that is in no store.
 pub(super) struct BinnedStore {
     region: Region,
-    state: Mutex<State>,
+    state: Mutex<BinnedState>,
     bell: Arc<Bell>,
     /// Held by this store while it trains, if those that measure have set it.
     alone: OnceLock<Arc<RwLock<()>>>,
 }
 
 /// What one thread at a time changes.
-struct State {
+struct BinnedState {
     host: Host<Arc<HostRegion>>,
     control: Arc<HostRegion>,
     /// The values that are too large for the region.
@@ -127,11 +127,12 @@ impl BinnedStore {
     pub(super) fn new(region: Region, options: Options, bell: Arc<Bell>) -> Result<Self> {
         let host = arrays_in(&region, options)?;
         let control = Arc::clone(&region.control);
-        let state = State { host, control, large: BTreeMap::new(), training: Training::default() };
+        let state =
+            BinnedState { host, control, large: BTreeMap::new(), training: Training::default() };
         Ok(Self { region, state: Mutex::new(state), bell, alone: OnceLock::new() })
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+    fn lock(&self) -> Result<MutexGuard<'_, BinnedState>> {
         self.state.lock().map_err(|_| Error::invalid("a write of this host's own did not end"))
     }
 
@@ -172,7 +173,7 @@ impl BinnedStore {
         self.bell.ring();
     }
 
-    fn ring_for(&self, state: &State) {
+    fn ring_for(&self, state: &BinnedState) {
         if state.host.due_count() > 0 {
             self.bell.ring();
         }
@@ -261,7 +262,7 @@ impl Authority for BinnedStore {
     }
 }
 
-impl State {
+impl BinnedState {
     fn model_stats(&self) -> ModelStats {
         ModelStats {
             waiting: self.host.due_count() as u64,
@@ -359,7 +360,7 @@ impl State {
     }
 }
 
-impl Changed for State {
+impl Changed for BinnedState {
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.host.get(key).map(|value| self.value_of(key, value))
     }

@@ -64,7 +64,7 @@ const END: Token = Token(usize::MAX);
 
 /// The workers and the connections that wait.
 pub(super) struct Pool {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Wakes a worker.
     work: Condvar,
     /// Tells that a worker has ended.
@@ -81,7 +81,7 @@ pub(super) struct Pool {
 
 /// Where the connections are.
 #[derive(Default)]
-struct State {
+struct PoolState {
     parked: HashMap<usize, Box<Session>>,
     /// When parked connections are closed, of those that are.
     deadlines: BTreeSet<(Instant, usize)>,
@@ -135,9 +135,9 @@ impl Pool {
         let registry = poll.registry().try_clone().map_err(failed)?;
         let waker = Waker::new(&registry, END).map_err(failed)?;
         let pool = Self {
-            state: Mutex::new(State {
+            state: Mutex::new(PoolState {
                 lead: Some(Lead { poll, events: Events::with_capacity(EVENTS) }),
-                ..State::default()
+                ..PoolState::default()
             }),
             work: Condvar::new(),
             ended: Condvar::new(),
@@ -152,14 +152,14 @@ impl Pool {
         Ok(pool)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         // Nothing that panics is called while it is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until something happens to parked connections, and has those be ready; returns what it
     /// waited with, and the connections whose time is over.
-    fn watch(&self, mut lead: Lead) -> (MutexGuard<'_, State>, VecDeque<Box<Session>>) {
+    fn watch(&self, mut lead: Lead) -> (MutexGuard<'_, PoolState>, VecDeque<Box<Session>>) {
         if let Err(error) = lead.poll.poll(&mut lead.events, Some(TICK)) {
             lead.events.clear();
             if error.kind() != std::io::ErrorKind::Interrupted {
@@ -185,7 +185,7 @@ impl Pool {
     }
 
     /// Takes a connection that is parked.
-    fn unpark(&self, state: &mut State, id: usize) -> Option<Box<Session>> {
+    fn unpark(&self, state: &mut PoolState, id: usize) -> Option<Box<Session>> {
         let session = state.parked.remove(&id)?;
         state.kept_bytes -= session.buffer_bytes();
         if let Some(deadline) = session.deadline() {
@@ -197,7 +197,7 @@ impl Pool {
     }
 
     /// Sees to it that what is ready has a worker, and that somebody leads.
-    fn wake(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    fn wake(self: &Arc<Self>, mut state: MutexGuard<'_, PoolState>) {
         let wanted = state.ready.len() + usize::from(state.lead.is_some());
         (0..wanted.min(state.idle)).for_each(|_| self.work.notify_one());
         let missing = wanted.saturating_sub(state.idle);
@@ -243,7 +243,7 @@ impl Pool {
         }
     }
 
-    fn end_worker(&self, state: &mut State) {
+    fn end_worker(&self, state: &mut PoolState) {
         state.workers -= 1;
         self.ended.notify_all();
     }

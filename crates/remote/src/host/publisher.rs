@@ -45,20 +45,20 @@ const ROUNDS_MAX: u32 = 16;
 /// [`Authority`](crate::Authority) until it was loaded again.
 #[derive(Clone, Debug)]
 pub struct Publisher {
-    inner: Arc<Inner>,
+    inner: Arc<PublisherInner>,
 }
 
-struct Inner {
+struct PublisherInner {
     region: Region,
     preset: Preset,
-    state: Mutex<State>,
+    state: Mutex<PublisherState>,
     changed: Condvar,
     bell: Arc<Bell>,
     /// Held by a load and by what is done for a replica while writers go on. Taken before `state`.
     building: Mutex<()>,
 }
 
-struct State {
+struct PublisherState {
     phase: Phase,
     /// Taken by a load.
     replica: Option<AnyReplica>,
@@ -141,7 +141,7 @@ impl Publisher {
     /// A publisher that is suspended, of an empty replica in the region.
     pub(super) fn new(region: Region, replica: AnyReplica, bell: Arc<Bell>) -> Self {
         let preset = replica.preset();
-        let state = State {
+        let state = PublisherState {
             phase: Phase::Suspended,
             replica: Some(replica),
             kept: Kept::default(),
@@ -153,7 +153,7 @@ impl Publisher {
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let building = Mutex::default();
-        Self { inner: Arc::new(Inner { region, preset, state, changed, bell, building }) }
+        Self { inner: Arc::new(PublisherInner { region, preset, state, changed, bell, building }) }
     }
 
     /// How the region is made.
@@ -197,7 +197,7 @@ impl Publisher {
         Some(done)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PublisherState> {
         self.inner.state.lock().unwrap_or_else(|poisoned| {
             // A thread panicked in the middle of a change: nothing of it is used any more.
             let mut state = poisoned.into_inner();
@@ -233,7 +233,7 @@ impl Publisher {
     }
 
     /// Has clients ask the store from here on.
-    fn suspend(&self, state: &mut State) {
+    fn suspend(&self, state: &mut PublisherState) {
         control::set_heartbeat(self.inner.region.control.words(), 0);
         if state.phase != Phase::Closed {
             state.phase = Phase::Suspended;
@@ -348,7 +348,7 @@ impl Publisher {
 
     /// Waits for some time, or until the host ends.
     pub fn wait_for_end(&self, most: Duration) {
-        let is_here = |state: &mut State| state.phase != Phase::Closed;
+        let is_here = |state: &mut PublisherState| state.phase != Phase::Closed;
         // Where a thread panicked, the host is as good as ended.
         let _ = self.inner.changed.wait_timeout_while(self.state(), most, is_here);
     }
@@ -454,7 +454,7 @@ impl Drop for Load<'_> {
     }
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for PublisherInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Publisher").finish_non_exhaustive()
     }

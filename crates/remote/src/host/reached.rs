@@ -21,24 +21,24 @@ use crate::{
     message::{Endpoint, Part, RemoteSegment, format::REMOTE_READ_MS},
     region::HostRegion,
     socket::Stream,
-    verbs::{ByteStream, Device, Domain, Memory, Queue},
+    verbs::{ByteStream, Device, Domain, Queue, RegisteredMemory},
 };
 
 /// The devices that reach a keyspace.
 #[derive(Default)]
 pub(super) struct Reached {
-    state: Mutex<State>,
+    state: Mutex<ReachedState>,
 }
 
 #[derive(Default)]
-struct State {
-    ways: Vec<Way>,
+struct ReachedState {
+    ways: Vec<DeviceReach>,
     /// True once a client has attached, whatever has become of its device.
     was_attached: bool,
 }
 
 /// What one device reaches.
-struct Way {
+struct DeviceReach {
     address: IpAddr,
     domain: Arc<Domain>,
     control: Registered,
@@ -57,13 +57,13 @@ pub(super) struct Attached {
 /// The segments of a part that are registered, in the order of their places.
 #[derive(Default)]
 struct Registered {
-    memories: Vec<Memory>,
+    memories: Vec<RegisteredMemory>,
     /// Words of all of them.
     words: usize,
 }
 
 impl Reached {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReachedState> {
         // Each change of it is a single step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,7 +86,8 @@ impl Reached {
     /// pairs, also of those whose sessions are idle. Takes as long as the system takes to release
     /// that memory.
     pub(super) fn let_go(&self) {
-        let gone: Vec<Way> = self.lock().ways.extract_if(.., |way| !way.is_there()).collect();
+        let gone: Vec<DeviceReach> =
+            self.lock().ways.extract_if(.., |way| !way.is_there()).collect();
         drop(gone);
     }
 
@@ -148,13 +149,13 @@ impl Reached {
             return Ok(Arc::clone(&way.domain));
         }
         let domain = Domain::new(&Device::with_address(address)?)?;
-        state.ways.push(Way::new(address, &domain));
+        state.ways.push(DeviceReach::new(address, &domain));
         state.was_attached = true;
         Ok(domain)
     }
 
     /// Enters what was made in a domain, if its device is still there.
-    fn enter(&self, domain: &Arc<Domain>, enter: impl FnOnce(&mut Way)) -> Result<()> {
+    fn enter(&self, domain: &Arc<Domain>, enter: impl FnOnce(&mut DeviceReach)) -> Result<()> {
         let mut state = self.lock();
         match state.ways.iter_mut().find(|way| Arc::ptr_eq(&way.domain, domain)) {
             Some(way) => {
@@ -181,7 +182,7 @@ impl Reached {
         (part, known, most): (Part, usize, usize),
     ) -> Result<Vec<RemoteSegment>> {
         let mut state = self.lock();
-        let is_it = |way: &&mut Way| way.address == address && way.is_there();
+        let is_it = |way: &&mut DeviceReach| way.address == address && way.is_there();
         let Some(way) = state.ways.iter_mut().find(is_it) else {
             return Ok(Vec::new());
         };
@@ -191,7 +192,7 @@ impl Reached {
         };
         registered.register(&way.domain, region)?;
         let memories = registered.memories.iter().skip(known).take(most);
-        let segment = |memory: &Memory| RemoteSegment {
+        let segment = |memory: &RegisteredMemory| RemoteSegment {
             address: memory.address(),
             bytes: size_of_val(memory.words()) as u64,
             key: memory.remote_key(),
@@ -218,7 +219,7 @@ fn check_descriptor(newest: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-impl Way {
+impl DeviceReach {
     fn new(address: IpAddr, domain: &Arc<Domain>) -> Self {
         let (control, leaves, domain) = (Default::default(), Default::default(), domain.clone());
         Self { address, domain, control, leaves, queues: Vec::new(), streams: Vec::new() }
@@ -229,7 +230,7 @@ impl Way {
     }
 }
 
-impl Drop for Way {
+impl Drop for DeviceReach {
     fn drop(&mut self) {
         for stream in self.streams.iter().filter_map(Weak::upgrade) {
             // Its session is told, and lets go of it.
@@ -253,7 +254,8 @@ impl Registered {
                 break;
             }
             let owner = Arc::clone(region);
-            let memory = Memory::shared(domain, owner, |region| &region.words()[begin..end])?;
+            let memory =
+                RegisteredMemory::shared(domain, owner, |region| &region.words()[begin..end])?;
             self.memories.push(memory);
             self.words = end;
         }

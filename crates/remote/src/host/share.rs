@@ -38,7 +38,7 @@ pub(super) struct Share {
     region: Region,
     /// The sizes of leaves, in a region of runs.
     geometry: Option<Geometry>,
-    source: Source,
+    source: ShareSource,
     serving: Serving,
     gets: Gets,
     /// What devices reach, if what they read proves itself.
@@ -47,7 +47,7 @@ pub(super) struct Share {
 }
 
 /// Where what is shared comes from.
-enum Source {
+enum ShareSource {
     /// The region is the store.
     Volatile(Arc<Volatile>),
     /// The region is a copy of a keyspace of a store.
@@ -63,7 +63,7 @@ impl Share {
         region: Region,
         options: ShareOptions,
         geometry: Option<Geometry>,
-        source: Source,
+        source: ShareSource,
     ) -> Self {
         let (serving, gets) = (Serving::default(), Gets::default());
         #[cfg(all(feature = "rdma", target_os = "linux"))]
@@ -86,16 +86,16 @@ impl Share {
         let region = Region::new(options)?;
         if options.preset == Preset::XStore {
             let store = TwoStageStore::new(region.clone(), options.tuning(), Arc::clone(bell))?;
-            return Ok(Self::new(region, options, None, Source::TwoStage(Arc::new(store))));
+            return Ok(Self::new(region, options, None, ShareSource::TwoStage(Arc::new(store))));
         }
         if options.preset == Preset::FineStore {
             let store = BinnedStore::new(region.clone(), options.arrays(), Arc::clone(bell))?;
-            return Ok(Self::new(region, options, None, Source::Binned(Arc::new(store))));
+            return Ok(Self::new(region, options, None, ShareSource::Binned(Arc::new(store))));
         }
         let table = region.table(options)?;
         let geometry = Some(table.geometry());
         let volatile = Arc::new(Volatile::new(region.clone(), table, Arc::clone(bell)));
-        Ok(Self::new(region, options, geometry, Source::Volatile(volatile)))
+        Ok(Self::new(region, options, geometry, ShareSource::Volatile(volatile)))
     }
 
     /// A keyspace of `authority`, of which the region knows nothing yet.
@@ -111,7 +111,7 @@ impl Share {
             AnyReplica::TwoStage(_) | AnyReplica::Binned(_) => None,
         };
         let publisher = Publisher::new(region.clone(), replica, Arc::clone(bell));
-        Ok(Self::new(region, options, geometry, Source::Published(publisher, authority)))
+        Ok(Self::new(region, options, geometry, ShareSource::Published(publisher, authority)))
     }
 
     /// The header and the directory.
@@ -159,20 +159,22 @@ impl Share {
     /// What takes writes and knows all values.
     pub(super) fn authority(&self) -> &dyn Authority {
         match &self.source {
-            Source::Volatile(volatile) => &**volatile,
-            Source::TwoStage(store) => &**store,
-            Source::Binned(store) => &**store,
-            Source::Published(_, authority) => &**authority,
+            ShareSource::Volatile(volatile) => &**volatile,
+            ShareSource::TwoStage(store) => &**store,
+            ShareSource::Binned(store) => &**store,
+            ShareSource::Published(_, authority) => &**authority,
         }
     }
 
     /// Returns true if changes of both keyspaces can be made as one.
     pub(super) fn has_authority_of(&self, other: &Self) -> bool {
         match (&self.source, &other.source) {
-            (Source::Volatile(one), Source::Volatile(other)) => Arc::ptr_eq(one, other),
-            (Source::Published(_, one), Source::Published(_, other)) => Arc::ptr_eq(one, other),
-            (Source::TwoStage(one), Source::TwoStage(other)) => Arc::ptr_eq(one, other),
-            (Source::Binned(one), Source::Binned(other)) => Arc::ptr_eq(one, other),
+            (ShareSource::Volatile(one), ShareSource::Volatile(other)) => Arc::ptr_eq(one, other),
+            (ShareSource::Published(_, one), ShareSource::Published(_, other)) => {
+                Arc::ptr_eq(one, other)
+            }
+            (ShareSource::TwoStage(one), ShareSource::TwoStage(other)) => Arc::ptr_eq(one, other),
+            (ShareSource::Binned(one), ShareSource::Binned(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -180,8 +182,8 @@ impl Share {
     /// Where the keyspace's changes are told, if the region is a copy.
     pub(super) fn publisher(&self) -> Option<&Publisher> {
         match &self.source {
-            Source::Volatile(_) | Source::TwoStage(_) | Source::Binned(_) => None,
-            Source::Published(publisher, _) => Some(publisher),
+            ShareSource::Volatile(_) | ShareSource::TwoStage(_) | ShareSource::Binned(_) => None,
+            ShareSource::Published(publisher, _) => Some(publisher),
         }
     }
 
@@ -193,7 +195,7 @@ impl Share {
     /// As [`Authority::commit`].
     pub(super) fn write(&self, change: Change<'_>, hint: Option<Hint>) -> Result<()> {
         match &self.source {
-            Source::TwoStage(store) => store.write(change, hint),
+            ShareSource::TwoStage(store) => store.write(change, hint),
             _ => self.authority().commit(&[change]),
         }
     }
@@ -206,10 +208,10 @@ impl Share {
     /// What it holds.
     pub(super) fn stats(&self) -> ShareStats {
         let stats = match &self.source {
-            Source::Volatile(volatile) => volatile.stats(),
-            Source::TwoStage(store) => store.stats(),
-            Source::Binned(store) => store.stats(),
-            Source::Published(publisher, _) => publisher.stats(),
+            ShareSource::Volatile(volatile) => volatile.stats(),
+            ShareSource::TwoStage(store) => store.stats(),
+            ShareSource::Binned(store) => store.stats(),
+            ShareSource::Published(publisher, _) => publisher.stats(),
         };
         ShareStats { gets: self.gets.totals(), ..stats }
     }
@@ -221,10 +223,10 @@ impl Share {
 
     fn preset(&self) -> Preset {
         match &self.source {
-            Source::Volatile(_) => Preset::Rhumb,
-            Source::TwoStage(_) => Preset::XStore,
-            Source::Binned(_) => Preset::FineStore,
-            Source::Published(publisher, _) => publisher.preset(),
+            ShareSource::Volatile(_) => Preset::Rhumb,
+            ShareSource::TwoStage(_) => Preset::XStore,
+            ShareSource::Binned(_) => Preset::FineStore,
+            ShareSource::Published(publisher, _) => publisher.preset(),
         }
     }
 
@@ -260,11 +262,13 @@ impl Share {
     /// The answer to a question, whether or not its keys are served.
     fn ask(&self, name: &str, question: &Question<'_>, joined: &mut Vec<u64>) -> Result<Vec<u8>> {
         match (&self.source, question) {
-            (Source::Published(publisher, authority), _) => {
+            (ShareSource::Published(publisher, authority), _) => {
                 Consultant::new(publisher, &**authority, name).answer(question, joined)
             }
-            (Source::TwoStage(store), Question::LookUp(lookup)) => store.consult(lookup),
-            (Source::Binned(store), Question::Arrays(request)) => store.consult(request, joined),
+            (ShareSource::TwoStage(store), Question::LookUp(lookup)) => store.consult(lookup),
+            (ShareSource::Binned(store), Question::Arrays(request)) => {
+                store.consult(request, joined)
+            }
             _ => Err(Error::InvalidArgument("a question of another preset".into())),
         }
     }
@@ -279,7 +283,7 @@ impl Share {
             return Err(Error::InvalidArgument("clients of this keyspace keep no models".into()));
         }
         let (control, leaves) = (self.region.control.words(), self.region.leaves.words());
-        let is_copy = matches!(self.source, Source::Published(..));
+        let is_copy = matches!(self.source, ShareSource::Published(..));
         if is_copy && control::heartbeat(control) == 0 {
             // It answers for nothing now, and no piece can be read.
             return MappedFabric::new(&[], &[]).read(extents, image);
@@ -295,8 +299,8 @@ impl Share {
     /// Ends the sessions that a connection has begun with the keyspace.
     pub(super) fn end_sessions(&self, joined: &[u64]) {
         match &self.source {
-            Source::Binned(store) if !joined.is_empty() => store.end(joined),
-            Source::Published(publisher, _) if !joined.is_empty() => {
+            ShareSource::Binned(store) if !joined.is_empty() => store.end(joined),
+            ShareSource::Published(publisher, _) if !joined.is_empty() => {
                 Consultant::end(publisher, joined);
             }
             _ => {}
@@ -309,7 +313,7 @@ impl Share {
     ///
     /// [`Error::InvalidArgument`] for a keyspace that trains no arrays.
     pub(super) fn train_alone(&self, lock: Arc<RwLock<()>>) -> Result<()> {
-        let Source::Binned(store) = &self.source else {
+        let ShareSource::Binned(store) = &self.source else {
             return Err(Error::InvalidArgument("a keyspace that trains no arrays".into()));
         };
         store.train_alone(lock);
@@ -362,16 +366,16 @@ impl Share {
     /// Does what its table wants, while writers go on.
     pub(super) fn care(&self) {
         match &self.source {
-            Source::Volatile(volatile) => volatile.care(),
-            Source::TwoStage(store) => store.care(),
-            Source::Binned(store) => store.care(),
-            Source::Published(publisher, _) => publisher.care(),
+            ShareSource::Volatile(volatile) => volatile.care(),
+            ShareSource::TwoStage(store) => store.care(),
+            ShareSource::Binned(store) => store.care(),
+            ShareSource::Published(publisher, _) => publisher.care(),
         }
     }
 
     /// Trains models, if clients keep some that several threads may train.
     pub(super) fn train(&self) {
-        if let Source::TwoStage(store) = &self.source {
+        if let ShareSource::TwoStage(store) = &self.source {
             store.care();
         }
     }
@@ -379,14 +383,14 @@ impl Share {
     /// Says to readers that the host is there, or by a 0 that it has ended.
     pub(super) fn beat(&self, now_ms: u64) {
         match &self.source {
-            Source::Volatile(_) | Source::TwoStage(_) => {
+            ShareSource::Volatile(_) | ShareSource::TwoStage(_) => {
                 control::set_heartbeat(self.region.control.words(), now_ms);
             }
-            Source::Binned(store) => {
+            ShareSource::Binned(store) => {
                 control::set_heartbeat(self.region.control.words(), now_ms);
                 store.beat();
             }
-            Source::Published(publisher, _) => publisher.beat(now_ms),
+            ShareSource::Published(publisher, _) => publisher.beat(now_ms),
         }
     }
 }

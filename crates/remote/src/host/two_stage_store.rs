@@ -52,12 +52,12 @@ pub(super) struct Tuning {
 /// A keyspace that is in no store.
 pub(super) struct TwoStageStore {
     region: Region,
-    state: Mutex<State>,
+    state: Mutex<TwoStageState>,
     bell: Arc<Bell>,
 }
 
 /// What one thread at a time changes.
-struct State {
+struct TwoStageState {
     table: Table<Arc<HostRegion>>,
     /// The values that are too large for the region.
     large: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -101,11 +101,11 @@ impl TwoStageStore {
     /// An empty keyspace.
     pub(super) fn new(region: Region, tuning: Tuning, bell: Arc<Bell>) -> Result<Self> {
         let table = table_in(&region, tuning)?;
-        let state = State { table, large: BTreeMap::new(), seq: 0 };
+        let state = TwoStageState { table, large: BTreeMap::new(), seq: 0 };
         Ok(Self { region, state: Mutex::new(state), bell })
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+    fn lock(&self) -> Result<MutexGuard<'_, TwoStageState>> {
         self.state.lock().map_err(|_| Error::invalid("a write of this host's own did not end"))
     }
 
@@ -197,7 +197,7 @@ impl Authority for TwoStageStore {
     }
 }
 
-impl State {
+impl TwoStageState {
     fn value_of(&self, key: &[u8], value: Value) -> Vec<u8> {
         match value {
             Value::Here(value) => value,
@@ -261,7 +261,7 @@ impl State {
     }
 }
 
-impl Changed for State {
+impl Changed for TwoStageState {
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.table.get(key).map(|value| self.value_of(key, value))
     }

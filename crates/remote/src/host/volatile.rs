@@ -25,12 +25,12 @@ use crate::{
 /// A keyspace that is in no store.
 pub(super) struct Volatile {
     region: Region,
-    state: Mutex<State>,
+    state: Mutex<VolatileState>,
     bell: Arc<Bell>,
 }
 
 /// What one thread at a time changes.
-struct State {
+struct VolatileState {
     table: Table<Arc<HostRegion>>,
     /// The values that are too large for leaves, or whose keys are.
     large: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -40,7 +40,7 @@ struct State {
 impl Volatile {
     /// An empty keyspace in an empty table of the region.
     pub(super) fn new(region: Region, table: Table<Arc<HostRegion>>, bell: Arc<Bell>) -> Self {
-        let state = State { table, large: BTreeMap::new(), seq: 0 };
+        let state = VolatileState { table, large: BTreeMap::new(), seq: 0 };
         Self { region, state: Mutex::new(state), bell }
     }
 
@@ -68,7 +68,7 @@ impl Volatile {
     ///
     /// [`Error::Invalid`] if a thread panicked while it wrote: a group may be half done, and its
     /// leaves stay latched.
-    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+    fn lock(&self) -> Result<MutexGuard<'_, VolatileState>> {
         self.state.lock().map_err(|_| Error::invalid("a write of this host's own did not end"))
     }
 }
@@ -107,7 +107,7 @@ impl Authority for Volatile {
     }
 }
 
-impl State {
+impl VolatileState {
     fn reader(&self) -> Result<Reader<'_>> {
         Reader::new(self.table.control_space().words(), self.table.leaf_space().words())
     }
@@ -167,7 +167,7 @@ impl State {
     }
 }
 
-impl Changed for State {
+impl Changed for VolatileState {
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         if self.table.geometry().is_long(key) {
             return self.large.get(key).cloned();
@@ -217,7 +217,7 @@ mod tests {
 
     type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    impl State {
+    impl VolatileState {
         fn apply(&mut self, changes: &[Change<'_>]) -> Result<()> {
             group::apply(self, changes)
         }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     /// All that readers and the host see, which must be the same.
-    fn seen(state: &State) -> Map {
+    fn seen(state: &VolatileState) -> Map {
         let all = (Bound::Unbounded, Bound::Unbounded);
         let (pairs, more) = state.scan(&scan_of(all, false, 1_000, usize::MAX)).unwrap();
         assert!(!more);

@@ -22,14 +22,14 @@ pub(crate) const BLOCK_BYTES: usize = UNIT_BYTES;
 
 /// Where the parts of a table lie, in words from its beginning.
 #[derive(Clone, Copy)]
-struct Shape {
+struct TableShape {
     /// Entries that it has room for.
     room: usize,
     /// Words that go with each entry.
     payload_words: usize,
 }
 
-impl Shape {
+impl TableShape {
     const BLOCK: Self = Self { room: BLOCK_RUNS, payload_words: DESCRIPTOR_WORDS };
 
     /// A block's copy outside of the region, with room for its entries alone.
@@ -64,12 +64,12 @@ impl Shape {
 /// A sorted table that is being written: words in the region's layout.
 struct TableImage {
     words: Vec<u64>,
-    shape: Shape,
+    shape: TableShape,
 }
 
 impl TableImage {
     /// A table of sorted keys, of which the first counts as below all others.
-    fn new(shape: Shape, keys: &[&[u8]]) -> Self {
+    fn new(shape: TableShape, keys: &[&[u8]]) -> Self {
         // What all but the first share is left out of the codes.
         let skip = match keys {
             [_, second, .., last] => common_prefix_len(second, last),
@@ -100,16 +100,16 @@ impl TableImage {
 pub(crate) fn block_bytes(runs: &[Run]) -> usize {
     let keys: usize =
         runs.iter().map(|run| to_words(run.low.len()) + to_words(run.prefix.len())).sum();
-    8 * (Shape::BLOCK.keys() + keys)
+    8 * (TableShape::BLOCK.keys() + keys)
 }
 
 /// The words of a block: at most [`BLOCK_RUNS`] runs, sorted.
 pub(crate) fn block_image(runs: &[Run]) -> Vec<u64> {
     let keys: Vec<&[u8]> = runs.iter().map(|run| &*run.low).collect();
-    let mut image = TableImage::new(Shape::BLOCK, &keys);
+    let mut image = TableImage::new(TableShape::BLOCK, &keys);
     for (index, run) in runs.iter().enumerate() {
         let prefix = image.append(&run.prefix);
-        let at = Shape::BLOCK.payload(index);
+        let at = TableShape::BLOCK.payload(index);
         let words = &mut image.words[at..at + DESCRIPTOR_WORDS];
         words[descriptor::KEYS] = prefix;
         words[descriptor::X0] = run.line.x0;
@@ -124,7 +124,7 @@ pub(crate) fn block_image(runs: &[Run]) -> Vec<u64> {
 /// The words of a top: the low key of each block, and its number.
 pub(crate) fn top_image(blocks: &[(&[u8], u32)]) -> Vec<u64> {
     let keys: Vec<&[u8]> = blocks.iter().map(|(low, _)| *low).collect();
-    let mut image = TableImage::new(Shape::top(blocks.len()), &keys);
+    let mut image = TableImage::new(TableShape::top(blocks.len()), &keys);
     for (index, (_, block)) in blocks.iter().enumerate() {
         image.words[image.shape.payload(index)] = u64::from(*block);
     }
@@ -133,19 +133,19 @@ pub(crate) fn top_image(blocks: &[(&[u8], u32)]) -> Vec<u64> {
 
 /// The word of a top that has the number of its block `index`, of `count`.
 pub(crate) fn top_payload(count: usize, index: usize) -> usize {
-    Shape::top(count).payload(index)
+    TableShape::top(count).payload(index)
 }
 
 /// A table as it lies in memory, which may change while it is read.
-struct Table<'m, M: ?Sized> {
+struct DirectoryTable<'m, M: ?Sized> {
     memory: &'m M,
-    shape: Shape,
+    shape: TableShape,
     count: usize,
     skip: usize,
 }
 
-impl<'m, M: Memory + ?Sized> Table<'m, M> {
-    fn new(memory: &'m M, shape_of: impl FnOnce(usize) -> Shape) -> Self {
+impl<'m, M: Memory + ?Sized> DirectoryTable<'m, M> {
+    fn new(memory: &'m M, shape_of: impl FnOnce(usize) -> TableShape) -> Self {
         let head = memory.load(0);
         let count = (head as u32) as usize;
         let shape = shape_of(count.min(memory.words()));
@@ -213,7 +213,7 @@ pub(crate) fn top_from<'m, M: Memory + ?Sized>(
     memory: &'m M,
     key: &[u8],
 ) -> impl Iterator<Item = (Vec<u8>, u32)> + use<'m, M> {
-    let table = Table::new(memory, Shape::top);
+    let table = DirectoryTable::new(memory, TableShape::top);
     (table.find(key)..table.count)
         .map(move |index| (table.key(index), table.payload(index, 0) as u32))
 }
@@ -222,8 +222,8 @@ pub(crate) fn top_from<'m, M: Memory + ?Sized>(
 /// looks into.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn copy_block<M: Memory + ?Sized>(memory: &M) -> Vec<u64> {
-    let table = Table::new(memory, |_| Shape::BLOCK);
-    let shape = Shape::copied_block(table.count);
+    let table = DirectoryTable::new(memory, |_| TableShape::BLOCK);
+    let shape = TableShape::copied_block(table.count);
     let mut image = TableImage { words: vec![0; shape.keys()], shape };
     image.words[0] = table.count as u64 | (table.skip as u64) << 32;
     for index in 0..table.count {
@@ -241,27 +241,27 @@ pub(crate) fn copy_block<M: Memory + ?Sized>(memory: &M) -> Vec<u64> {
 /// The slot that should hold `key`, as the copy of a block says.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn find_slot_in_copy<M: Memory + ?Sized>(memory: &M, key: &[u8]) -> u32 {
-    slot_of(&Table::new(memory, Shape::copied_block), key).slot
+    slot_of(&DirectoryTable::new(memory, TableShape::copied_block), key).slot
 }
 
 /// The number of the block that has the run of `key`, of the top in `memory`.
 #[inline]
 pub(crate) fn find_block<M: Memory + ?Sized>(memory: &M, key: &[u8]) -> u32 {
-    let table = Table::new(memory, Shape::top);
+    let table = DirectoryTable::new(memory, TableShape::top);
     table.payload(table.find(key), 0) as u32
 }
 
 /// The numbers of all blocks, of the top in `memory`: at most as many as the memory has words.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn blocks<M: Memory + ?Sized>(memory: &M) -> impl Iterator<Item = u32> {
-    let table = Table::new(memory, Shape::top);
+    let table = DirectoryTable::new(memory, TableShape::top);
     (0..table.count).map(move |index| table.payload(index, 0) as u32)
 }
 
 /// All runs of the block in `memory`, each as the place of its first leaf.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn runs<M: Memory + ?Sized>(memory: &M) -> impl Iterator<Item = Located> {
-    let table = Table::new(memory, |_| Shape::BLOCK);
+    let table = DirectoryTable::new(memory, |_| TableShape::BLOCK);
     (0..table.count).map(move |index| {
         let leaves = table.payload(index, descriptor::LEAVES);
         let run = table.payload(index, descriptor::RUN) as u32;
@@ -272,11 +272,11 @@ pub(crate) fn runs<M: Memory + ?Sized>(memory: &M) -> impl Iterator<Item = Locat
 /// The slot that should hold `key`, and its run, as the block in `memory` says.
 #[inline]
 pub(crate) fn find_slot<M: Memory + ?Sized>(memory: &M, key: &[u8]) -> Located {
-    slot_of(&Table::new(memory, |_| Shape::BLOCK), key)
+    slot_of(&DirectoryTable::new(memory, |_| TableShape::BLOCK), key)
 }
 
 #[inline]
-fn slot_of<M: Memory + ?Sized>(table: &Table<'_, M>, key: &[u8]) -> Located {
+fn slot_of<M: Memory + ?Sized>(table: &DirectoryTable<'_, M>, key: &[u8]) -> Located {
     let memory = table.memory;
     let index = table.find(key);
     let leaves = table.payload(index, descriptor::LEAVES);

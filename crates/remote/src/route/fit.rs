@@ -23,7 +23,7 @@ const SAMPLE: usize = 64;
 
 /// How a run would hold the first entries of a sequence.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct RunPlan {
     /// Bytes that all its keys begin with and that its codes leave out.
     pub(crate) prefix_len: usize,
     pub(crate) line: Line,
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     pub(crate) ends: Vec<usize>,
 }
 
-impl Plan {
+impl RunPlan {
     /// Number of entries that the run takes: at least 1 if there is any.
     pub(crate) fn taken(&self) -> usize {
         self.ends.last().copied().unwrap_or(0)
@@ -40,11 +40,11 @@ impl Plan {
 
 /// Plans the run that begins with the first of `entries`, which are sorted by key, without two of
 /// the same, each no longer than a leaf can hold. Linear in what it looks at.
-pub(crate) fn plan(entries: &[Entry], geometry: Geometry) -> Plan {
+pub(crate) fn plan(entries: &[Entry], geometry: Geometry) -> RunPlan {
     let prefix_len = prefix_len(entries, geometry);
     let space = Space::new(geometry, prefix_len);
     let (line, fitted) = fit(entries, prefix_len, &space);
-    let mut plan = Plan { prefix_len, line, ends: Vec::new() };
+    let mut plan = RunPlan { prefix_len, line, ends: Vec::new() };
     let mut leaf = Filling::default();
     for (index, entry) in entries[..fitted].iter().enumerate() {
         let wanted = (line.at(code_at(&entry.key, prefix_len)) >> LEAF_BITS) as usize;
@@ -55,7 +55,7 @@ pub(crate) fn plan(entries: &[Entry], geometry: Geometry) -> Plan {
         if !leaf.add(entry, &space) {
             // The run ends before this leaf, or, if it is the first, in the middle of it.
             if plan.ends.is_empty() {
-                return Plan { prefix_len, line: Line::default(), ends: vec![index.max(1)] };
+                return RunPlan { prefix_len, line: Line::default(), ends: vec![index.max(1)] };
             }
             return plan;
         }
@@ -150,6 +150,6 @@ fn prefix_len(entries: &[Entry], geometry: Geometry) -> usize {
 
 /// The leaf that a plan gives a key, for tests of the plan's own promise.
 #[cfg(test)]
-pub(super) fn leaf_of(plan: &Plan, key: &[u8]) -> u32 {
+pub(super) fn leaf_of(plan: &RunPlan, key: &[u8]) -> u32 {
     super::leaf_of_code(&plan.line, plan.ends.len() as u32, code_at(key, plan.prefix_len))
 }

@@ -525,7 +525,7 @@ impl Stream {
     }
 }
 
-/// What it means that nothing more can be received of a frame of which `filled` bytes came.
+/// The error if nothing more can be received of a frame of which `filled` bytes came.
 fn receive_error(error: Errno, filled: usize) -> Error {
     match error {
         Errno::AGAIN => Error::TimedOut,

@@ -159,10 +159,10 @@ impl std::fmt::Debug for Roots {
 
 /// What a connection knows of its encryption.
 pub(super) struct Tls {
-    state: Mutex<State>,
+    state: Mutex<TlsState>,
 }
 
-struct State {
+struct TlsState {
     connection: Connection,
     /// True for a host that has heard nothing yet.
     is_new_host: bool,
@@ -188,7 +188,7 @@ impl std::fmt::Debug for Tls {
 
 impl Tls {
     fn new(connection: Connection, is_new_host: bool) -> Self {
-        let mut state = State {
+        let mut state = TlsState {
             connection,
             is_new_host,
             partial: Vec::new(),
@@ -204,7 +204,7 @@ impl Tls {
         Self { state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TlsState> {
         // Nothing that panics is called while it is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -319,7 +319,7 @@ impl Tls {
     }
 }
 
-impl State {
+impl TlsState {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         if std::mem::take(&mut self.is_new_host)
             && let Some(refusal) = refuse_plain(bytes)

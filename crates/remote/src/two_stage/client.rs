@@ -14,7 +14,7 @@ use super::{
     message::{Fresh, Lookup},
     model::{Leaves, Top},
     proof::{is_head_whole, whole_slot},
-    table::{Descriptor, Entry},
+    table::{Descriptor, TableEntry},
 };
 use crate::{
     error::{Error, Result},
@@ -113,11 +113,11 @@ pub(super) struct Route {
     pub(super) descriptor: Descriptor,
     pub(super) leaves: Leaves,
     /// Entries of these leaves.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<TableEntry>,
 }
 
 /// What leaves say of a key.
-pub(super) enum Look {
+pub(super) enum LeafLook {
     /// The leaf at this index in the list answers.
     Is(Outcome, usize),
     /// It is to the right of the leaf at this index in the list.
@@ -129,7 +129,7 @@ pub(super) enum Look {
 }
 
 /// A step of a get.
-enum Step {
+enum GetStep {
     Is(Outcome),
     Again,
 }
@@ -281,7 +281,7 @@ impl Client {
         let top = self.top.as_ref()?;
         let spot = top.spot(top.code(key));
         let likely = self.cache.descriptor(spot.index)?.model.window(spot.fraction)?.likely;
-        let entry = Entry::from_word(*self.cache.table(spot.index)?.get(likely as usize)?);
+        let entry = TableEntry::from_word(*self.cache.table(spot.index)?.get(likely as usize)?);
         self.counts.hints += u64::from(entry.is_valid);
         let hint = Hint { slot: entry.number, incarnation: entry.incarnation };
         entry.is_valid.then_some(hint)
@@ -304,11 +304,11 @@ impl Client {
         for _ in 0..TRIES_MAX {
             self.wants_model = true;
             match self.try_get(fabric, key, out)? {
-                Step::Is(outcome) => {
+                GetStep::Is(outcome) => {
                     found = outcome;
                     break;
                 }
-                Step::Again => {
+                GetStep::Again => {
                     out.truncate(begin);
                     self.counts.retries += 1;
                     // A model does not help where leaves are being changed.
@@ -324,8 +324,8 @@ impl Client {
         Ok(found)
     }
 
-    fn try_get(&mut self, fabric: &impl Fabric, key: &[u8], out: &mut Vec<u8>) -> Result<Step> {
-        let Some(route) = self.route(fabric, key)? else { return Ok(Step::Is(Outcome::Call)) };
+    fn try_get(&mut self, fabric: &impl Fabric, key: &[u8], out: &mut Vec<u8>) -> Result<GetStep> {
+        let Some(route) = self.route(fabric, key)? else { return Ok(GetStep::Is(Outcome::Call)) };
         let numbers: Vec<u32> = route.entries.iter().map(|entry| entry.number).collect();
         let found = self.heads(fabric, &numbers)?;
         let (mut heads, mut stale, mut is_whole) = (Vec::new(), Vec::new(), true);
@@ -347,20 +347,20 @@ impl Client {
             stale.push(is_stale);
         }
         match self.look(fabric, &heads, key, out)? {
-            Look::Is(outcome, at) => {
+            LeafLook::Is(outcome, at) => {
                 self.counts.speculative += u64::from(stale[at]);
-                Ok(Step::Is(outcome))
+                Ok(GetStep::Is(outcome))
             }
-            Look::Again => Ok(Step::Again),
-            _ if !is_whole => Ok(Step::Again),
-            Look::Lost => {
+            LeafLook::Again => Ok(GetStep::Again),
+            _ if !is_whole => Ok(GetStep::Again),
+            LeafLook::Lost => {
                 self.counts.missed += u64::from(!stale.contains(&true));
-                Ok(Step::Is(Outcome::Call))
+                Ok(GetStep::Is(Outcome::Call))
             }
-            Look::Right(at) => {
+            LeafLook::Right(at) => {
                 self.counts.missed += u64::from(!stale[at]);
                 if !self.options.speculates {
-                    return Ok(Step::Is(Outcome::Call));
+                    return Ok(GetStep::Is(Outcome::Call));
                 }
                 self.hop(fabric, heads[at].next, key, out)
             }
@@ -375,10 +375,10 @@ impl Client {
         heads: &[Head],
         key: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Step> {
+    ) -> Result<GetStep> {
         Ok(match self.look(fabric, heads, key, out)? {
-            Look::Is(outcome @ (Outcome::Found | Outcome::Ask), _) => Step::Is(outcome),
-            _ => Step::Is(Outcome::Call),
+            LeafLook::Is(outcome @ (Outcome::Found | Outcome::Ask), _) => GetStep::Is(outcome),
+            _ => GetStep::Is(Outcome::Call),
         })
     }
 
@@ -389,27 +389,27 @@ impl Client {
         mut next: u32,
         key: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Step> {
+    ) -> Result<GetStep> {
         for _ in 0..HOPS_MAX {
             if next == NO_LEAF {
                 break;
             }
             self.counts.hops += 1;
             let Some(leaf) = self.heads(fabric, &[next])?.pop().flatten() else {
-                return Ok(Step::Again);
+                return Ok(GetStep::Again);
             };
             let sibling = leaf.next;
             match self.look(fabric, &[leaf], key, out)? {
-                Look::Is(outcome, _) => {
+                LeafLook::Is(outcome, _) => {
                     self.counts.speculative += 1;
-                    return Ok(Step::Is(outcome));
+                    return Ok(GetStep::Is(outcome));
                 }
-                Look::Right(_) => next = sibling,
-                Look::Lost => break,
-                Look::Again => return Ok(Step::Again),
+                LeafLook::Right(_) => next = sibling,
+                LeafLook::Lost => break,
+                LeafLook::Again => return Ok(GetStep::Again),
             }
         }
-        Ok(Step::Is(Outcome::Call))
+        Ok(GetStep::Is(Outcome::Call))
     }
 
     /// Where a key should be; `None` if the models do not say, or too vaguely.
@@ -472,10 +472,10 @@ impl Client {
         descriptor: &Descriptor,
         first: u32,
         count: u32,
-    ) -> Result<Option<Vec<Entry>>> {
+    ) -> Result<Option<Vec<TableEntry>>> {
         let range = first as usize..first as usize + count as usize;
         let unpack =
-            |words: &[u64]| Some(words.iter().map(|word| Entry::from_word(*word)).collect());
+            |words: &[u64]| Some(words.iter().map(|word| TableEntry::from_word(*word)).collect());
         if let Some(table) = self.cache.table(index) {
             return Ok(table.get(range).and_then(unpack));
         }

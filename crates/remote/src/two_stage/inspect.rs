@@ -11,7 +11,7 @@ use crate::{error::Result, fabric::Fabric};
 
 /// What there is of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct TableSummary {
     pub(crate) sub_models: u64,
     pub(crate) leaf_bytes: u64,
     pub(crate) leaf_room: u64,
@@ -33,15 +33,19 @@ pub(crate) struct Shape {
 /// # Errors
 ///
 /// Those of [`Client::open`], and of the fabric.
-pub(crate) fn inspect(fabric: &impl Fabric, leaf_words: usize, counts: bool) -> Result<Shape> {
+pub(crate) fn inspect(
+    fabric: &impl Fabric,
+    leaf_words: usize,
+    counts: bool,
+) -> Result<TableSummary> {
     let options = ClientOptions { budget: CacheBudget::Top, speculates: false };
     let mut client = Client::open(fabric, options)?;
     let words = client.sizes.leaf_words();
-    let mut shape = Shape {
+    let mut shape = TableSummary {
         sub_models: u64::from(client.sub_models()),
         leaf_bytes: words as u64 * 8,
         leaf_room: SLOTS as u64,
-        ..Shape::default()
+        ..TableSummary::default()
     };
     let wanted = if counts { words } else { head::WORDS };
     for number in 0..(leaf_words / words) as u32 {
@@ -62,7 +66,7 @@ pub(crate) fn inspect(fabric: &impl Fabric, leaf_words: usize, counts: bool) -> 
     Ok(shape)
 }
 
-impl Shape {
+impl TableSummary {
     fn add(&mut self, client: &Client, leaf: &Head, words: &[u64]) {
         let slot_words = client.sizes.slot_words();
         let pairs = leaf.count as u64;

@@ -15,15 +15,15 @@ use crate::{
 
 /// Where the value of a key should be.
 #[derive(Clone, Copy)]
-enum Spot {
+enum ValueSpot {
     Slot { leaf: u32, index: usize },
     Record { first_line: u32, lines: u32 },
 }
 
 /// What heads say of a key.
-enum Seen {
+enum HeadVerdict {
     Absent,
-    At(Spot),
+    At(ValueSpot),
     Unsure,
 }
 
@@ -53,9 +53,9 @@ impl Client {
         let (mut wanted, mut missed) = (Vec::new(), Vec::new());
         for (index, range) in ranges.into_iter().enumerate() {
             match seen(&heads[range], keys[index]) {
-                Seen::Absent => each(index, None),
-                Seen::At(spot) => wanted.push((index, spot)),
-                Seen::Unsure => missed.push(index),
+                HeadVerdict::Absent => each(index, None),
+                HeadVerdict::At(spot) => wanted.push((index, spot)),
+                HeadVerdict::Unsure => missed.push(index),
             }
         }
         // The second time, for what slots say is in records.
@@ -73,10 +73,10 @@ impl Client {
         &mut self,
         fabric: &impl Fabric,
         keys: &[&[u8]],
-        wanted: &[(usize, Spot)],
+        wanted: &[(usize, ValueSpot)],
         each: &mut impl FnMut(usize, Option<&[u8]>),
         missed: &mut Vec<usize>,
-    ) -> Result<Vec<(usize, Spot)>> {
+    ) -> Result<Vec<(usize, ValueSpot)>> {
         let mut elsewhere = Vec::new();
         if wanted.is_empty() {
             return Ok(elsewhere);
@@ -84,8 +84,8 @@ impl Client {
         let extents: Vec<Extent> = wanted
             .iter()
             .map(|(_, spot)| match *spot {
-                Spot::Slot { leaf, index } => self.slot_extent(fabric, leaf, index),
-                Spot::Record { first_line, lines } => record_extent(first_line, lines.max(1)),
+                ValueSpot::Slot { leaf, index } => self.slot_extent(fabric, leaf, index),
+                ValueSpot::Record { first_line, lines } => record_extent(first_line, lines.max(1)),
             })
             .collect();
         self.read(fabric, &extents)?;
@@ -106,13 +106,13 @@ impl Client {
         &self,
         fabric: &impl Fabric,
         piece: usize,
-        spot: Spot,
+        spot: ValueSpot,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> Option<Result<Outcome, Spot>> {
+    ) -> Option<Result<Outcome, ValueSpot>> {
         let (leaf, index) = match spot {
-            Spot::Slot { leaf, index } => (leaf, index),
-            Spot::Record { first_line, .. } => {
+            ValueSpot::Slot { leaf, index } => (leaf, index),
+            ValueSpot::Record { first_line, .. } => {
                 let record = self.record(piece, first_line).filter(|record| record.is_of(key))?;
                 if record.kind != kind::HERE {
                     return Some(Ok(Outcome::Ask));
@@ -133,7 +133,7 @@ impl Client {
                 append_bytes(rest, pointer.size as usize, value).then_some(Ok(Outcome::Found))
             }
             kind::RECORD => {
-                Some(Err(Spot::Record { first_line: pointer.first_line, lines: pointer.size }))
+                Some(Err(ValueSpot::Record { first_line: pointer.first_line, lines: pointer.size }))
             }
             kind::ASK => Some(Ok(Outcome::Ask)),
             _ => None,
@@ -142,24 +142,27 @@ impl Client {
 }
 
 /// What the heads of the leaves that may have a key say of it.
-fn seen(heads: &[Option<Head>], key: &[u8]) -> Seen {
+fn seen(heads: &[Option<Head>], key: &[u8]) -> HeadVerdict {
     let found = || heads.iter().flatten();
     let exact = found().find_map(|leaf| Some((leaf.number, leaf.find_exact(key)?)));
     if let Some((leaf, index)) = exact {
-        return Seen::At(Spot::Slot { leaf, index });
+        return HeadVerdict::At(ValueSpot::Slot { leaf, index });
     }
     let hash = hash_of(key);
     let mut records = found().flat_map(|leaf| leaf.find_hashed(hash));
     match (records.next(), records.next()) {
         (Some((_, pointer)), None) if pointer.lines < POINTER_LINES_MAX => {
-            return Seen::At(Spot::Record { first_line: pointer.first_line, lines: pointer.lines });
+            return HeadVerdict::At(ValueSpot::Record {
+                first_line: pointer.first_line,
+                lines: pointer.lines,
+            });
         }
-        (Some(_), _) => return Seen::Unsure,
+        (Some(_), _) => return HeadVerdict::Unsure,
         (None, _) => {}
     }
     // A key that is not among the pairs of the leaf between whose fences it is.
     match found().any(|leaf| leaf.side(key) == Some(Side::Inside)) {
-        true => Seen::Absent,
-        false => Seen::Unsure,
+        true => HeadVerdict::Absent,
+        false => HeadVerdict::Unsure,
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Top {
 
 /// Where the top model sends a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct TopSpot {
     pub(super) index: u32,
     pub(super) fraction: u32,
 }
@@ -69,10 +69,10 @@ impl Top {
     }
 
     /// Where a code belongs.
-    pub(super) fn spot(&self, code: u64) -> Spot {
+    pub(super) fn spot(&self, code: u64) -> TopSpot {
         let last = (u64::from(self.models.max(1)) << 32) - 1;
         let height = self.line.at(code).min(last);
-        Spot { index: (height >> 32) as u32, fraction: height as u32 }
+        TopSpot { index: (height >> 32) as u32, fraction: height as u32 }
     }
 
     /// The codes of a sub-model; `None` if no code has it.

@@ -37,11 +37,11 @@ pub(crate) struct Scanned {
 struct Item {
     /// Not known before the record is read, in a leaf of hashes.
     key: Option<Vec<u8>>,
-    value: Found,
+    value: SlotValue,
 }
 
 /// A value as a slot has it.
-enum Found {
+enum SlotValue {
     Here(Vec<u8>),
     Ask,
     Record(u32, u32),
@@ -233,7 +233,7 @@ impl Client {
                 .into_iter()
                 .filter_map(|item| {
                     let value =
-                        if let Found::Here(value) = item.value { Some(value) } else { None };
+                        if let SlotValue::Here(value) = item.value { Some(value) } else { None };
                     Some((item.key?, value))
                 })
                 .filter(|(key, _)| &key[..] >= from)
@@ -261,7 +261,7 @@ impl Client {
                 let pointer = HashPointer::from_word(word);
                 return Some(Item {
                     key: None,
-                    value: Found::Record(pointer.first_line, pointer.lines),
+                    value: SlotValue::Record(pointer.first_line, pointer.lines),
                 });
             }
             let at = self.sizes.slot_word(index);
@@ -274,10 +274,10 @@ impl Client {
                 kind::HERE => {
                     let mut value = Vec::new();
                     append_bytes(&slot[2..], pointer.size as usize, &mut value)
-                        .then_some(Found::Here(value))?
+                        .then_some(SlotValue::Here(value))?
                 }
-                kind::RECORD => Found::Record(pointer.first_line, pointer.size),
-                kind::ASK => Found::Ask,
+                kind::RECORD => SlotValue::Record(pointer.first_line, pointer.size),
+                kind::ASK => SlotValue::Ask,
                 _ => return None,
             };
             Some(Item { key: Some(word.to_be_bytes().to_vec()), value })
@@ -292,7 +292,7 @@ impl Client {
         leaves: &mut [(Head, Vec<Item>)],
     ) -> Result<usize> {
         let of = |item: &Item| match item.value {
-            Found::Record(first_line, lines) => Some((first_line, lines)),
+            SlotValue::Record(first_line, lines) => Some((first_line, lines)),
             _ => None,
         };
         let records: Vec<(u32, u32)> =
@@ -314,9 +314,9 @@ impl Client {
                 let mut value = Vec::new();
                 item.key = Some(key);
                 if record.kind == kind::ASK {
-                    item.value = Found::Ask;
+                    item.value = SlotValue::Ask;
                 } else if record.append_value(&mut value) {
-                    item.value = Found::Here(value);
+                    item.value = SlotValue::Here(value);
                 } else {
                     long.push((at, record_at));
                 }
@@ -335,8 +335,8 @@ impl Client {
     ) -> Result<usize> {
         for (at, (first_line, lines)) in long {
             let items = leaves[*at].1.iter_mut();
-            let mut same =
-                items.filter(|item| matches!(item.value, Found::Record(p, _) if p == *first_line));
+            let mut same = items
+                .filter(|item| matches!(item.value, SlotValue::Record(p, _) if p == *first_line));
             let Some((item, key)) = same.next().and_then(|item| {
                 let key = item.key.clone()?;
                 Some((item, key))
@@ -349,8 +349,8 @@ impl Client {
                 return Ok(*at);
             }
             match self.value_in_piece(fabric, (*first_line, *lines), 0, &key, &mut value)? {
-                Some(Outcome::Found) => item.value = Found::Here(value),
-                Some(_) => item.value = Found::Ask,
+                Some(Outcome::Found) => item.value = SlotValue::Here(value),
+                Some(_) => item.value = SlotValue::Ask,
                 None => return Ok(*at),
             }
         }
@@ -366,7 +366,7 @@ fn is_of_slot(leaf: &Head, item: &Item, key: &[u8]) -> bool {
             let hash = super::leaf::hash_of(key);
             let is_outside = leaf.side(key).is_some_and(|side| side != Side::Inside);
             !is_outside && leaf.find_hashed(hash).any(|(_, pointer)| {
-                matches!(item.value, Found::Record(first_line, _) if first_line == pointer.first_line)
+                matches!(item.value, SlotValue::Record(first_line, _) if first_line == pointer.first_line)
             })
         }
     }

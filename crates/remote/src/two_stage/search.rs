@@ -1,7 +1,7 @@
 //! Looking for a key in leaves that were read, and reading its value.
 
 use super::{
-    client::{Client, Look, Outcome},
+    client::{Client, LeafLook, Outcome},
     layout::{append_bytes, kind, line_at},
     leaf::{Head, POINTER_LINES_MAX, Record, SLOT_LINES_MAX, ValuePointer, hash_of},
 };
@@ -21,12 +21,12 @@ impl Client {
         heads: &[Head],
         key: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Look> {
+    ) -> Result<LeafLook> {
         let exact =
             heads.iter().enumerate().find_map(|(at, leaf)| Some((at, leaf.find_exact(key)?)));
         if let Some((at, slot)) = exact {
             let outcome = self.value_in_slot(fabric, &heads[at], slot, key, out)?;
-            return Ok(outcome.map_or(Look::Again, |outcome| Look::Is(outcome, at)));
+            return Ok(outcome.map_or(LeafLook::Again, |outcome| LeafLook::Is(outcome, at)));
         }
         let hash = hash_of(key);
         let (mut records, mut leaves) = (Vec::new(), Vec::new());
@@ -38,25 +38,30 @@ impl Client {
         }
         if !records.is_empty() {
             if let Some((outcome, piece)) = self.value_in_records(fabric, &records, key, out)? {
-                return Ok(Look::Is(outcome, leaves[piece]));
+                return Ok(LeafLook::Is(outcome, leaves[piece]));
             }
             // Records of other keys with this hash, unless the leaf has changed meanwhile.
             leaves.dedup();
             if !self.is_unchanged(fabric, leaves.iter().map(|at| &heads[*at]))? {
-                return Ok(Look::Again);
+                return Ok(LeafLook::Again);
             }
         }
         self.look_at_fences(fabric, heads, key)
     }
 
     /// What the fences of leaves say of a key that is not among their pairs.
-    fn look_at_fences(&mut self, fabric: &impl Fabric, heads: &[Head], key: &[u8]) -> Result<Look> {
-        let Some(sides) = self.sides(fabric, heads, key)? else { return Ok(Look::Again) };
+    fn look_at_fences(
+        &mut self,
+        fabric: &impl Fabric,
+        heads: &[Head],
+        key: &[u8],
+    ) -> Result<LeafLook> {
+        let Some(sides) = self.sides(fabric, heads, key)? else { return Ok(LeafLook::Again) };
         if let Some(at) = sides.iter().position(|side| *side == Side::Inside) {
-            return Ok(Look::Is(Outcome::Absent, at));
+            return Ok(LeafLook::Is(Outcome::Absent, at));
         }
         let right = sides.iter().rposition(|side| *side == Side::Right);
-        Ok(right.map_or(Look::Lost, Look::Right))
+        Ok(right.map_or(LeafLook::Lost, LeafLook::Right))
     }
 
     /// The value in a slot, which repeats the key; `None` if the slot has another one meanwhile.

@@ -4,7 +4,7 @@ use super::{layout::SUB_MODEL_WORDS, model::SubModel};
 
 /// An entry of a table: 8 bytes for each leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     pub(super) is_valid: bool,
     /// The leaf's number, of 31 bits.
     pub(super) number: u32,
@@ -17,7 +17,7 @@ pub(super) struct Entry {
 /// The valid bit of an entry.
 pub(super) const VALID: u64 = 1;
 
-impl Entry {
+impl TableEntry {
     pub(super) fn to_word(self) -> u64 {
         u64::from(self.is_valid)
             | u64::from(self.number & (u32::MAX >> 1)) << 1
@@ -66,8 +66,9 @@ mod tests {
 
     #[test]
     fn golden_entry() {
-        let entry = Entry { is_valid: true, number: 0x4000_0001, incarnation: 0x2345, count: 9 };
+        let entry =
+            TableEntry { is_valid: true, number: 0x4000_0001, incarnation: 0x2345, count: 9 };
         assert_eq!(entry.to_word().to_le_bytes(), [3, 0, 0, 0x80, 0x45, 0x23, 0, 9]);
-        assert_eq!(Entry::from_word(entry.to_word()), entry);
+        assert_eq!(TableEntry::from_word(entry.to_word()), entry);
     }
 }

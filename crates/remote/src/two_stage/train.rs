@@ -21,7 +21,7 @@ use super::{
     message::{Answer, ENTRIES_MAX, Fresh, Lookup},
     model::{SubModel, Top},
     slab::Slab,
-    table::{Descriptor, Entry},
+    table::{Descriptor, TableEntry},
     write::{latch, load, store, unlatch},
 };
 use crate::{error::Result, host::Space, primitive::AtomicU64};
@@ -137,7 +137,7 @@ pub(crate) struct Task {
 
 /// One leaf of a task.
 struct Sample {
-    entry: Entry,
+    entry: TableEntry,
     /// Codes of the keys, sorted.
     codes: Vec<u64>,
     /// The lowest and the highest code of the keys that the leaf may hold.
@@ -146,11 +146,11 @@ struct Sample {
 }
 
 /// A trained sub-model.
-pub(crate) struct Trained {
+pub(crate) struct TrainedModel {
     epoch: u32,
     index: u32,
     model: SubModel,
-    entries: Vec<Entry>,
+    entries: Vec<TableEntry>,
     keys: u64,
     errors: u64,
     /// What copying its leaves took, and training.
@@ -159,7 +159,7 @@ pub(crate) struct Trained {
 
 impl Task {
     /// Trains the sub-model. Pure: needs neither the table nor its lock.
-    pub(crate) fn train(&self) -> Trained {
+    pub(crate) fn train(&self) -> TrainedModel {
         let begun = Instant::now();
         let (mut keys, mut borders) = (Vec::new(), Vec::new());
         let codes = self.top.codes_of(self.index);
@@ -176,7 +176,7 @@ impl Task {
             }
         }
         let (model, errors) = SubModel::fit(self.leaves.len() as u32, &keys, &borders);
-        Trained {
+        TrainedModel {
             epoch: self.top.epoch,
             index: self.index,
             model,
@@ -272,7 +272,7 @@ impl<S: Space> Table<S> {
     /// # Errors
     ///
     /// [`Error::Full`](crate::Error::Full): the sub-model stays as it was, to be trained again.
-    pub(crate) fn commit(&mut self, trained: Trained) -> Result<()> {
+    pub(crate) fn commit(&mut self, trained: TrainedModel) -> Result<()> {
         let lines = lines_of(trained.entries.len());
         let first_line = self.trainer.slab.take(lines, &mut self.tail, &self.control);
         let trainer = &mut self.trainer;
@@ -345,7 +345,7 @@ impl<S: Space> Table<S> {
         let entries = load(&self.lines(descriptor.first_line, lines_of(leaves))[first..end]);
         let leaf = self.head(self.walk(key));
         let is_same = |entry: &u64| {
-            let entry = Entry::from_word(*entry);
+            let entry = TableEntry::from_word(*entry);
             (entry.number, entry.incarnation) == (leaf.number, leaf.incarnation)
         };
         if !entries.iter().any(is_same) {
@@ -493,8 +493,8 @@ impl<S: Space> Table<S> {
 }
 
 /// The entry of a table for a leaf.
-fn entry_of(leaf: &Head) -> Entry {
-    Entry {
+fn entry_of(leaf: &Head) -> TableEntry {
+    TableEntry {
         is_valid: true,
         number: leaf.number,
         incarnation: leaf.incarnation,

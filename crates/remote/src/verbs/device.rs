@@ -3,8 +3,8 @@
 //! A *protection domain* holds memory and queues together: a queue of one domain reaches no memory
 //! of another. There is one for each keyspace, so that a client of one cannot read another.
 //!
-//! 1. What a device may reach stays where it is for as long as it is registered: a [`Memory`] keeps
-//!    what owns it.
+//! 1. What a device may reach stays where it is for as long as it is registered: a
+//!    [`RegisteredMemory`] keeps what owns it.
 //! 2. A thing of the library outlives whatever was made of it: a device its domains, a domain its
 //!    memory and its queues. Each holds the one before.
 #![allow(unsafe_code, reason = "calls a C library, and lets a device reach memory")]
@@ -403,7 +403,7 @@ impl Drop for Domain {
 }
 
 /// Words that a device may reach.
-pub(crate) struct Memory {
+pub(crate) struct RegisteredMemory {
     domain: Arc<Domain>,
     raw: NonNull<MemoryRegion>,
     first: NonNull<AtomicU64>,
@@ -413,9 +413,9 @@ pub(crate) struct Memory {
 }
 
 // SAFETY: as of `Device`; the words are atomics.
-unsafe impl Send for Memory {}
+unsafe impl Send for RegisteredMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for RegisteredMemory {}
 
 /// Whom a device reads or writes memory for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -426,7 +426,7 @@ enum Reach {
     Own,
 }
 
-impl Memory {
+impl RegisteredMemory {
     /// Lets others read words. `owner` is what the words are part of: they are there, at the same
     /// place, until it is dropped.
     ///
@@ -445,7 +445,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// As [`Memory::shared`].
+    /// As [`RegisteredMemory::shared`].
     pub(crate) fn own(domain: &Arc<Domain>, len: usize) -> Result<Self> {
         let words: Box<[AtomicU64]> = (0..len).map(|_| AtomicU64::new(0)).collect();
         Self::register(domain, Box::new(words), |words| words, Reach::Own)
@@ -496,13 +496,13 @@ impl Memory {
     }
 }
 
-impl std::fmt::Debug for Memory {
+impl std::fmt::Debug for RegisteredMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Memory").field("words", &self.len).finish_non_exhaustive()
+        f.debug_struct("RegisteredMemory").field("words", &self.len).finish_non_exhaustive()
     }
 }
 
-impl Drop for Memory {
+impl Drop for RegisteredMemory {
     fn drop(&mut self) {
         if self.domain.device.is_own() {
             // SAFETY: it is registered. Afterwards no device reaches the words, and their owner is

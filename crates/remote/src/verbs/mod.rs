@@ -22,6 +22,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use device::{Device, Domain, Memory};
+pub(crate) use device::{Device, Domain, RegisteredMemory};
 pub(crate) use queue::{Queue, Read};
 pub(crate) use stream::{ByteStream, MESSAGE_BYTES};

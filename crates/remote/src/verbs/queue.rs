@@ -17,7 +17,7 @@ use std::{
 
 use super::{
     abi::{QueuePairLimits, ScatterGather, SendWorkRequest, WorkCompletion, access, flag},
-    device::{Domain, Memory},
+    device::{Domain, RegisteredMemory},
     pair::{Completions, Pair},
 };
 use crate::{
@@ -59,7 +59,7 @@ pub(crate) struct Read {
 pub(crate) struct Queue {
     pair: Pair,
     /// What reads land in, once there was one: a queue that is read from alone needs none.
-    buffer: Option<Memory>,
+    buffer: Option<RegisteredMemory>,
     /// True once a request has failed or was not waited for.
     is_broken: bool,
     /// The number of the last doorbell.
@@ -133,7 +133,10 @@ impl Queue {
         let room = self.buffer.as_ref().map_or(0, |buffer| buffer.words().len());
         let buffer = match self.buffer.take().filter(|_| words <= room) {
             Some(buffer) => buffer,
-            None => Memory::own(self.pair.domain(), words.next_power_of_two().max(BUFFER_WORDS))?,
+            None => RegisteredMemory::own(
+                self.pair.domain(),
+                words.next_power_of_two().max(BUFFER_WORDS),
+            )?,
         };
         let (mut at, key) = (buffer.address(), buffer.local_key());
         self.buffer = Some(buffer);

@@ -21,7 +21,7 @@ use std::{
 
 use super::{
     abi::{FLUSHED, QueuePairLimits, ReceiveWorkRequest, ScatterGather, SendWorkRequest, flag},
-    device::{Domain, Memory},
+    device::{Domain, RegisteredMemory},
     pair::{Completions, Pair, Woken},
     queue::{POLL_BUDGET, POLLS_A_LOOK},
 };
@@ -61,7 +61,7 @@ pub(crate) struct ByteStream {
     sending: Mutex<Sending>,
     receiving: Mutex<Receiving>,
     /// The slots of messages that come, and then those of messages that go.
-    buffers: Memory,
+    buffers: RegisteredMemory,
     /// The connection that the stream belongs to: if it ends, so does the stream.
     connection: Option<OwnedFd>,
     /// How long receiving and sending wait.
@@ -109,7 +109,7 @@ impl ByteStream {
         };
         let sends = Completions::new(domain, SENDS + 1)?;
         let receives = Completions::new(domain, RECEIVES + 1)?;
-        let buffers = Memory::own(domain, (RECEIVES + SENDS) * SLOT_WORDS)?;
+        let buffers = RegisteredMemory::own(domain, (RECEIVES + SENDS) * SLOT_WORDS)?;
         let stream = Self {
             pair: Pair::new(sends, Some(receives), limits, 0)?,
             sending: Mutex::default(),
@@ -193,7 +193,7 @@ impl ByteStream {
         if sending.has_failed { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// What it means that a request has failed.
+    /// The error of a request that has failed.
     fn failed(&self, what: &str, status: u32) -> Error {
         if status == FLUSHED || self.is_over.load(Ordering::Relaxed) {
             return Error::Closed;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ByteStream, Device, Domain, MESSAGE_BYTES, Memory, Queue, Read};
+use super::{ByteStream, Device, Domain, MESSAGE_BYTES, Queue, Read, RegisteredMemory};
 use crate::{
     error::Error,
     primitive::{AtomicU64, Ordering},
@@ -35,11 +35,11 @@ fn pair(device: &Arc<Device>) -> (Queue, Queue, Arc<Domain>) {
     (reader, host, far)
 }
 
-fn shared(domain: &Arc<Domain>, words: &Arc<[AtomicU64]>) -> Memory {
-    Memory::shared(domain, Arc::clone(words), |words| &words[..]).unwrap()
+fn shared(domain: &Arc<Domain>, words: &Arc<[AtomicU64]>) -> RegisteredMemory {
+    RegisteredMemory::shared(domain, Arc::clone(words), |words| &words[..]).unwrap()
 }
 
-fn read(memory: &Memory, at: u64, bytes: u32) -> Read {
+fn read(memory: &RegisteredMemory, at: u64, bytes: u32) -> Read {
     Read { address: memory.address() + at * 8, key: memory.remote_key(), bytes }
 }
 

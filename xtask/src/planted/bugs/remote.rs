@@ -279,8 +279,8 @@ pub(super) static BUGS: [Bug; 63] = [
     Bug {
         name: "what stands for long keys is taken for an absent key",
         file: READER,
-        sound: "            Some((_, record)) => Answer::Is(Outcome::Ask(record.value_len)),",
-        broken: "            Some((_, record)) if record.kind == crate::layout::format::KIND_LONG_KEYS => Answer::Is(Outcome::Absent),\n            Some((_, record)) => Answer::Is(Outcome::Ask(record.value_len)),",
+        sound: "            Some((_, record)) => LeafAnswer::Is(Outcome::Ask(record.value_len)),",
+        broken: "            Some((_, record)) if record.kind == crate::layout::format::KIND_LONG_KEYS => LeafAnswer::Is(Outcome::Absent),\n            Some((_, record)) => LeafAnswer::Is(Outcome::Ask(record.value_len)),",
         suite: Regions,
         test: "a_region_that_is_live_is_the_store",
     },
@@ -335,7 +335,7 @@ pub(super) static BUGS: [Bug; 63] = [
     Bug {
         name: "a leaf is not looked at again after its records",
         file: SEARCH,
-        sound: "            if !self.is_unchanged(fabric, leaves.iter().map(|at| &heads[*at]))? {\n                return Ok(Look::Again);\n            }\n",
+        sound: "            if !self.is_unchanged(fabric, leaves.iter().map(|at| &heads[*at]))? {\n                return Ok(LeafLook::Again);\n            }\n",
         broken: "",
         suite: Regions,
         test: "answers_were_right_while_they_were_made",

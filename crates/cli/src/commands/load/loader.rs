@@ -40,10 +40,10 @@ const ENTRIES_PER_UPDATE: u64 = 1024;
 /// What the command line says of the way.
 pub(super) struct Settings {
     pub(super) batch_entries: usize,
-    /// Whether each batch is on disk before the next.
+    /// True if each batch is on disk before the next.
     pub(super) is_synced: bool,
     pub(super) counts_duplicates: bool,
-    /// Whether each step that is acknowledged is printed.
+    /// True if each step that is acknowledged is printed.
     pub(super) reports_progress: bool,
 }
 

@@ -52,7 +52,7 @@ pub(super) struct Target {
     /// File whose first line is the token that hosts ask for over TCP
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// File with the certificate, PEM, of an authority that says who a host over TLS is; may be
+    /// PEM file of the certificate authority that signs the hosts' TLS certificates; may be
     /// repeated
     #[arg(long, value_name = "FILE")]
     cacert: Vec<PathBuf>,

@@ -1,7 +1,7 @@
 //! What operations cost in reads, trips and calls, and what stale clients may still read.
 
 use super::*;
-use crate::binned::{ClientCounts, HostCounts, Plan, Verb};
+use crate::binned::{ClientCounts, HostCounts, TrainingPlan, Verb};
 use crate::fabric::ReadCounts;
 
 /// Keys that are spread evenly.
@@ -101,7 +101,7 @@ fn train(local: &Local, change: &[(u64, &[u8])]) {
     let mut host = local.host.borrow_mut();
     let first = host.tops.values().next().copied();
     host.due.extend(first);
-    let trained = host.begin_training().map(Plan::train).unwrap();
+    let trained = host.begin_training().map(TrainingPlan::train).unwrap();
     assert!(host.finish_training(trained).unwrap());
     for (key, value) in change {
         host.set(&key.to_be_bytes(), value, Default::default()).unwrap();

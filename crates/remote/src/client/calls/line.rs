@@ -45,7 +45,7 @@ struct Waiting {
     broken: Option<Error>,
 }
 
-/// Who gets an answer.
+/// The receiver of an answer.
 enum Asker {
     Future(Arc<Slot>),
     /// The thread that sends, which opens a keyspace.
@@ -215,7 +215,7 @@ impl Line {
         lock(&self.waiting).broken.clone().unwrap_or(Error::Closed)
     }
 
-    /// Takes note of who gets the answer to a request that is about to be sent.
+    /// Records the receiver of the answer to a request that is about to be sent.
     fn expect(&self, id: u32, asker: Asker) -> Result<()> {
         let waiting = &mut *lock(&self.waiting);
         if let Some(error) = &waiting.broken {

@@ -27,7 +27,7 @@ use std::{
 use self::queue::{Ask, Job, Queue, Slot};
 use super::{
     Batch,
-    connection::{Inner as Client, unexpected},
+    connection::{ClientInner as Client, unexpected},
     keyspace::Keyspace,
     target::Target,
 };
@@ -114,13 +114,13 @@ impl fmt::Debug for Calls {
 /// ```
 #[must_use = "nothing is sent before it is polled"]
 pub struct Call<T> {
-    state: State<T>,
+    state: CallState<T>,
 }
 
 /// Takes what a call returns out of its answer.
 type Read<T> = fn(&Reply<'_>) -> Result<T>;
 
-enum State<T> {
+enum CallState<T> {
     /// The answer is known.
     Known(Result<T>),
     /// The request was not queued yet. With a ticket, it waits for room.
@@ -134,19 +134,19 @@ enum State<T> {
 impl<T> Call<T> {
     fn new(client: &Arc<Client>, job: Job, read: Read<T>) -> Self {
         let client = Arc::clone(client);
-        Self { state: State::New { client, job, ticket: None, read } }
+        Self { state: CallState::New { client, job, ticket: None, read } }
     }
 
     /// Queues the request if there is room, so that its answer wakes the caller.
     fn submit(&mut self, context: &Context<'_>) -> Result<()> {
-        let State::New { client, job, ticket, read } = &mut self.state else { return Ok(()) };
+        let CallState::New { client, job, ticket, read } = &mut self.state else { return Ok(()) };
         let queue = client.calls().queue()?;
         // A ticket of the parent's says nothing in a forked child.
         let number = ticket.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &queue)).map(|(_, n)| *n);
         match queue.submit(job, number, context.waker()) {
             Ok(slot) => {
                 let (client, read) = (Arc::clone(client), *read);
-                self.state = State::Queued { queue, slot, read, _client: client };
+                self.state = CallState::Queued { queue, slot, read, _client: client };
             }
             Err(number) => *ticket = Some((queue, number)),
         }
@@ -162,12 +162,12 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
         if let Err(error) = self.submit(context) {
-            self.state = State::Ended;
+            self.state = CallState::Ended;
             return Poll::Ready(Err(error));
         }
         let done = match &self.state {
-            State::New { .. } => return Poll::Pending,
-            State::Queued { queue, slot, read, .. } => {
+            CallState::New { .. } => return Poll::Pending,
+            CallState::Queued { queue, slot, read, .. } => {
                 let answer = if queue.is_of_this_process() {
                     slot.answer(context.waker())
                 } else {
@@ -182,13 +182,13 @@ where
                     }),
                 }
             }
-            State::Known(_) => match std::mem::replace(&mut self.state, State::Ended) {
-                State::Known(known) => known,
+            CallState::Known(_) => match std::mem::replace(&mut self.state, CallState::Ended) {
+                CallState::Known(known) => known,
                 _ => unreachable!("it was known"),
             },
-            State::Ended => panic!("a call is polled after it has ended"),
+            CallState::Ended => panic!("a call is polled after it has ended"),
         };
-        self.state = State::Ended;
+        self.state = CallState::Ended;
         Poll::Ready(done)
     }
 }
@@ -196,10 +196,10 @@ where
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
         match &self.state {
-            State::New { ticket: Some((queue, number)), .. } if queue.is_of_this_process() => {
+            CallState::New { ticket: Some((queue, number)), .. } if queue.is_of_this_process() => {
                 queue.give_up(*number);
             }
-            State::Queued { queue, slot, .. } if queue.is_of_this_process() => slot.forget(),
+            CallState::Queued { queue, slot, .. } if queue.is_of_this_process() => slot.forget(),
             _ => {}
         }
     }
@@ -208,11 +208,11 @@ impl<T> Drop for Call<T> {
 impl<T> fmt::Debug for Call<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Known(_) => "known",
-            State::New { ticket: None, .. } => "new",
-            State::New { .. } => "waits for room",
-            State::Queued { .. } => "queued",
-            State::Ended => "ended",
+            CallState::Known(_) => "known",
+            CallState::New { ticket: None, .. } => "new",
+            CallState::New { .. } => "waits for room",
+            CallState::Queued { .. } => "queued",
+            CallState::Ended => "ended",
         };
         f.debug_struct("Call").field("state", &state).finish_non_exhaustive()
     }
@@ -241,7 +241,7 @@ impl Keyspace {
         let key = key.as_ref();
         let mut value = Vec::new();
         match self.look(key, &mut value) {
-            Some(is_found) => Call { state: State::Known(Ok(is_found.then_some(value))) },
+            Some(is_found) => Call { state: CallState::Known(Ok(is_found.then_some(value))) },
             None => {
                 self.count_call();
                 self.call_async(Ask::Get(key.to_vec()), true, |reply| match reply {
@@ -299,10 +299,10 @@ impl Batch {
     /// As [`Batch::commit`].
     pub fn commit_async(self) -> Call<()> {
         if let Err(error) = self.check() {
-            return Call { state: State::Known(Err(error)) };
+            return Call { state: CallState::Known(Err(error)) };
         }
         if self.is_empty() {
-            return Call { state: State::Known(Ok(())) };
+            return Call { state: CallState::Known(Ok(())) };
         }
         let (client, keyspaces, operations) = self.into_parts();
         Call::new(&client, Job::new(keyspaces, Ask::Batch(operations), false), done)

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    super::{batch::Operation, keyspace::Inner as Keyspace, target::Target},
+    super::{batch::Operation, keyspace::KeyspaceInner as Keyspace, target::Target},
     CALLS_MAX, REQUEST_BYTES_MAX, line, lock,
 };
 use crate::{
@@ -154,13 +154,13 @@ impl Slot {
 pub(super) struct Queue {
     pub(super) target: Target,
     process: u32,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// The thread that sends waits here.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     /// Requests that were not sent.
     unsent: VecDeque<Arc<Slot>>,
     /// Calls under way, and bytes of their requests.
@@ -172,7 +172,7 @@ struct State {
     is_closed: bool,
 }
 
-impl State {
+impl QueueState {
     fn has_room(&self, bytes: usize) -> bool {
         self.calls == 0 || self.calls < CALLS_MAX && self.bytes + bytes <= REQUEST_BYTES_MAX
     }

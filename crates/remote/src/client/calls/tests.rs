@@ -147,7 +147,7 @@ fn calls_wait_for_room_and_none_is_forgotten() {
                         number % 3 != 0
                     });
                     for call in calls {
-                        if !matches!(call.state, State::Ended) {
+                        if !matches!(call.state, CallState::Ended) {
                             block_on(call).unwrap();
                         }
                         count.fetch_add(1, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use super::{
     super::{Address, Counts, Keyspace, range::Pair},
     Attempts, RoutingTable,
     range::ClusterRange,
-    servers::{Reads, Servers, View},
+    servers::{ReadSettings, Servers, View},
 };
 use crate::{
     bounds::prefix_bounds,
@@ -32,14 +32,14 @@ use crate::{
 /// nothing.
 #[derive(Clone, Debug)]
 pub struct ClusterKeyspace {
-    inner: Arc<Inner>,
+    inner: Arc<HandlesInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct HandlesInner {
     servers: Arc<Servers>,
     name: Vec<u8>,
-    reads: Reads,
+    reads: ReadSettings,
     view: ArcSwap<View>,
 }
 
@@ -48,12 +48,17 @@ type Group = (usize, Vec<usize>);
 
 impl ClusterKeyspace {
     pub(super) fn new(servers: Arc<Servers>, name: &[u8], table: &RoutingTable) -> Self {
-        Self::reading(servers, name.to_vec(), table, Reads::default())
+        Self::reading(servers, name.to_vec(), table, ReadSettings::default())
     }
 
-    fn reading(servers: Arc<Servers>, name: Vec<u8>, table: &RoutingTable, reads: Reads) -> Self {
+    fn reading(
+        servers: Arc<Servers>,
+        name: Vec<u8>,
+        table: &RoutingTable,
+        reads: ReadSettings,
+    ) -> Self {
         let view = ArcSwap::from_pointee(View::new(&servers, table, reads, None));
-        Self { inner: Arc::new(Inner { servers, name, reads, view }) }
+        Self { inner: Arc::new(HandlesInner { servers, name, reads, view }) }
     }
 
     /// The table that is followed now.
@@ -363,7 +368,7 @@ impl ClusterKeyspace {
 /// Handles for those that measure, as one host's have them.
 impl ClusterKeyspace {
     /// Another keyspace over the same connections, which reads in another way.
-    fn with_reads(&self, change: impl FnOnce(&mut Reads)) -> Self {
+    fn with_reads(&self, change: impl FnOnce(&mut ReadSettings)) -> Self {
         let (servers, name) = (Arc::clone(&self.inner.servers), self.inner.name.clone());
         let mut reads = self.inner.reads;
         change(&mut reads);

@@ -97,7 +97,7 @@ pub(super) struct View {
 
 /// How the handles of hosts read, for those that measure.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reads {
+pub(super) struct ReadSettings {
     /// By calls alone.
     pub(super) by_calls: bool,
     /// The leaves that are looked at are counted.
@@ -107,7 +107,7 @@ pub(super) struct Reads {
 /// A keyspace of one host.
 struct Handle {
     server: Arc<Server>,
-    reads: Reads,
+    reads: ReadSettings,
     keyspace: OnceLock<Keyspace>,
 }
 
@@ -116,7 +116,7 @@ impl View {
     pub(super) fn new(
         servers: &Servers,
         table: &RoutingTable,
-        reads: Reads,
+        reads: ReadSettings,
         before: Option<&Self>,
     ) -> Self {
         let known: HashMap<&Address, &Arc<Handle>> = before

@@ -50,11 +50,11 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct RoutingTable {
-    inner: Arc<Inner>,
+    inner: Arc<TableInner>,
 }
 
 #[derive(PartialEq, Eq)]
-struct Inner {
+struct TableInner {
     epoch: u64,
     /// The first key of each range, ascending; that of the first is empty.
     lows: Vec<Vec<u8>>,
@@ -78,7 +78,7 @@ impl RoutingTable {
         ranges: impl IntoIterator<Item = (K, Address)>,
     ) -> Result<Self> {
         let wrong = |what: String| Err(Error::InvalidArgument(format!("a table {what}").into()));
-        let mut table = Inner { epoch, lows: vec![], server_indexes: vec![], servers: vec![] };
+        let mut table = TableInner { epoch, lows: vec![], server_indexes: vec![], servers: vec![] };
         let mut known = std::collections::HashMap::new();
         for (low, server) in ranges {
             let low = low.as_ref();

@@ -12,7 +12,7 @@ use std::{
 use arc_swap::ArcSwap;
 
 use crate::{
-    client::{CacheBudget, Reader, models::Models, served::Known},
+    client::{CacheBudget, Reader, models::Models, served::ServedKeys},
     clock,
     error::{Error, Result},
     fabric::MappedFabric,
@@ -30,7 +30,7 @@ pub(in crate::client) struct Mapped {
     assembly: Assembly,
     lease_ms: u64,
     /// Which keys the host serves.
-    known: ArcSwap<Known>,
+    known: ArcSwap<ServedKeys>,
     /// Set when the connection is lost.
     is_closed: AtomicBool,
 }
@@ -113,7 +113,7 @@ impl Mapped {
 
     /// Which keys the host serves, as far as this client knows.
     #[inline]
-    pub(in crate::client) fn known(&self) -> &ArcSwap<Known> {
+    pub(in crate::client) fn known(&self) -> &ArcSwap<ServedKeys> {
         &self.known
     }
 

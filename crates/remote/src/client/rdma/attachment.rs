@@ -13,7 +13,7 @@ use crate::{
     client::{
         Outcome, Page, States,
         connection::unexpected,
-        keyspace::Inner as Keyspace,
+        keyspace::KeyspaceInner as Keyspace,
         tcp::Link,
         unordered::{Hints, Leaves, Unordered},
     },
@@ -52,13 +52,13 @@ const SIGNS: Extent = Extent {
 pub(in crate::client) struct Remote {
     /// True if what fails is asked for over TCP.
     falls_back: bool,
-    state: Mutex<State>,
+    state: Mutex<AttachmentState>,
     /// When its device was looked for, by the clock of the machine.
     looked_ms: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct AttachmentState {
     attachment: Option<Arc<Attachment>>,
     /// Until when it is not tried again.
     rests_until: Option<Instant>,
@@ -95,7 +95,7 @@ struct Beat {
     seen: Instant,
 }
 
-impl State {
+impl AttachmentState {
     fn rests(&self, now: Instant) -> bool {
         self.rests_until.is_some_and(|until| now < until)
     }

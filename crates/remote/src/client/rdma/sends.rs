@@ -32,10 +32,10 @@ const REST_MAX: Duration = Duration::from_secs(64);
 
 /// The connection by sends of an attachment.
 #[derive(Default)]
-pub(super) struct Sends(Mutex<State>);
+pub(super) struct Sends(Mutex<SendsState>);
 
 #[derive(Default)]
-struct State {
+struct SendsState {
     connection: Option<(Arc<Connection>, Opened)>,
     /// True while a thread connects; the others do not wait for it.
     is_connecting: bool,
@@ -46,7 +46,7 @@ struct State {
 }
 
 impl Sends {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SendsState> {
         // Every change of it is a single step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,7 +56,7 @@ impl Sends {
         let state = &mut *self.lock();
         let rest = (REST_MIN * 2_u32.saturating_pow(state.failures)).min(REST_MAX);
         let (rests_until, failures) = (Some(Instant::now() + rest), state.failures.min(9) + 1);
-        *state = State { connection: None, is_connecting: false, rests_until, failures };
+        *state = SendsState { connection: None, is_connecting: false, rests_until, failures };
     }
 }
 

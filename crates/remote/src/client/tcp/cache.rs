@@ -59,7 +59,7 @@ struct Kept {
     /// By the lowest key that they may have; no two of them overlap.
     blocks: BTreeMap<Vec<u8>, Block>,
     /// By their low keys too.
-    top: BTreeMap<Vec<u8>, Entry>,
+    top: BTreeMap<Vec<u8>, TopEntry>,
     bytes: usize,
     /// The low key of the block that was looked at last for one to push out.
     hand: Vec<u8>,
@@ -78,7 +78,7 @@ struct Block {
 
 /// An entry of the top.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TopEntry {
     unit: u32,
     epoch: u64,
 }
@@ -243,8 +243,8 @@ impl Cache {
             kept.clear();
         }
         for (low, unit) in entries {
-            let bytes = size_of::<Entry>() + low.len();
-            if kept.top.insert(low, Entry { unit, epoch }).is_none() {
+            let bytes = size_of::<TopEntry>() + low.len();
+            if kept.top.insert(low, TopEntry { unit, epoch }).is_none() {
                 kept.bytes += bytes;
             }
         }
@@ -266,7 +266,7 @@ impl Kept {
         *self = Self { generation: self.generation, ..Self::default() };
     }
 
-    fn top_entry(&self, key: &[u8]) -> Option<(&Vec<u8>, &Entry)> {
+    fn top_entry(&self, key: &[u8]) -> Option<(&Vec<u8>, &TopEntry)> {
         let below = (Bound::Unbounded, Bound::Included(key));
         self.top.range::<[u8], _>(below).next_back()
     }

@@ -25,7 +25,7 @@ use std::{
 use super::super::{
     connection::{ATTEMPT_EVERY, RETURN_TIMEOUT, is_broken, is_gone, unexpected},
     counts::Counters,
-    keyspace::Inner as Keyspace,
+    keyspace::KeyspaceInner as Keyspace,
     target::Target,
 };
 use crate::{
@@ -48,12 +48,12 @@ const SENDS_TIMEOUT: Duration = Duration::from_secs(1);
 /// The way to a host: a connection, and how to make the next one.
 pub(in crate::client) struct Link {
     target: Target,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
 }
 
 /// The connection, and how many there were.
 #[derive(Debug, Default)]
-struct State {
+struct LinkState {
     connection: Option<Arc<Connection>>,
     generation: u64,
 }
@@ -311,7 +311,7 @@ impl Link {
         }
     }
 
-    fn renew(&self, state: &mut State) -> Result<Arc<Connection>> {
+    fn renew(&self, state: &mut LinkState) -> Result<Arc<Connection>> {
         let stream = self.target.connect()?;
         state.generation += 1;
         let connection =

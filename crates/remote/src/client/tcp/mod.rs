@@ -30,4 +30,4 @@ pub use cache::CacheBudget;
 pub(super) use link::Connection;
 pub(super) use link::{Link, Opened, Shape};
 pub(super) use pieces::{MessageFabric, Pieces};
-pub(super) use reads::Reads;
+pub(super) use reads::TcpReads;

@@ -10,8 +10,8 @@ use arc_swap::ArcSwap;
 
 use super::{
     super::{
-        CacheBudget, connection::unexpected, keyspace::Inner as Keyspace, models::Models,
-        served::Known,
+        CacheBudget, connection::unexpected, keyspace::KeyspaceInner as Keyspace, models::Models,
+        served::ServedKeys,
     },
     Link, Opened,
     link::Shape,
@@ -46,7 +46,7 @@ pub(in crate::client) struct Pieces {
     /// `None` if the host shares it in another way by now.
     models: Option<Models>,
     /// Which keys the host serves.
-    known: ArcSwap<Known>,
+    known: ArcSwap<ServedKeys>,
 }
 
 impl Pieces {
@@ -82,7 +82,7 @@ impl Pieces {
     }
 
     /// Which keys the host serves, as far as this client knows.
-    pub(in crate::client) fn known(&self) -> &ArcSwap<Known> {
+    pub(in crate::client) fn known(&self) -> &ArcSwap<ServedKeys> {
         &self.known
     }
 }

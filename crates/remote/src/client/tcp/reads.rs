@@ -4,7 +4,7 @@ use std::{cell::Cell, ops::Bound};
 
 use super::{
     super::{
-        Outcome, Page, States, connection::unexpected, keyspace::Inner as Keyspace,
+        Outcome, Page, States, connection::unexpected, keyspace::KeyspaceInner as Keyspace,
         rdma::RemoteReads,
     },
     Cache, Link, Opened, Shape,
@@ -33,7 +33,7 @@ const TOP_PARTS_MAX: usize = 256;
 
 /// A keyspace that is read over TCP.
 #[derive(Clone, Copy)]
-pub(in crate::client) struct Reads<'k> {
+pub(in crate::client) struct TcpReads<'k> {
     link: &'k Link,
     keyspace: &'k Keyspace,
     cache: &'k Cache,
@@ -41,7 +41,7 @@ pub(in crate::client) struct Reads<'k> {
     remote: Option<RemoteReads<'k>>,
 }
 
-impl<'k> Reads<'k> {
+impl<'k> TcpReads<'k> {
     pub(in crate::client) fn new(
         link: &'k Link,
         keyspace: &'k Keyspace,
@@ -247,7 +247,7 @@ impl<'k> Reads<'k> {
     ///
     /// # Errors
     ///
-    /// As [`Reads::multi_get`].
+    /// As [`TcpReads::multi_get`].
     pub(in crate::client) fn multi_get_at_once(
         &self,
         keys: &[&[u8]],

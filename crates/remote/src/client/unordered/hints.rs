@@ -58,7 +58,7 @@ const HINTS_BYTES: usize = 1 << 20;
 const SHARDS: usize = 64;
 
 /// Hints of a part.
-const SHARD_HINTS: usize = HINTS_BYTES / SHARDS / size_of::<Known>();
+const SHARD_HINTS: usize = HINTS_BYTES / SHARDS / size_of::<KeyHint>();
 
 /// Gets that have found a record at the same place before a hint is used.
 const FINDS_MIN: u8 = 2;
@@ -81,7 +81,7 @@ pub(super) struct Hint {
 
 /// A hint in the table, in 16 bytes.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct KeyHint {
     slot: u32,
     incarnation: u32,
     begin: u16,
@@ -96,7 +96,7 @@ struct Known {
 /// The hints of a region, in the order of keys' hashes: each key has one place in the table.
 pub(in crate::client) struct Hints {
     /// Empty until the first hint is learnt.
-    shards: [Mutex<Vec<Known>>; SHARDS],
+    shards: [Mutex<Vec<KeyHint>>; SHARDS],
 }
 
 impl Default for Hints {
@@ -155,7 +155,7 @@ fn incarnation_of(state: u64) -> u32 {
     (state >> INCARNATION_SHIFT) as u32
 }
 
-impl Known {
+impl KeyHint {
     fn new(hint: Hint, tag: u16) -> Self {
         let Hint { slot, incarnation, begin, words, prefix_len } = hint;
         Self { slot, incarnation, begin, words, tag, prefix_len, finds: 1 }
@@ -180,14 +180,14 @@ impl Hints {
     pub(super) fn learn(&self, key: &[u8], hint: Hint) {
         let (mut shard, index, tag) = self.place(key);
         if shard.is_empty() {
-            *shard = vec![Known::default(); SHARD_HINTS];
+            *shard = vec![KeyHint::default(); SHARD_HINTS];
         }
         let Some(known) = shard.get_mut(index) else { return };
         let is_ours = known.finds == 0 || known.tag == tag;
         if is_ours && known.finds > 0 && known.hint() == hint {
             known.finds = (known.finds + 1).min(FINDS_MAX);
         } else if is_ours || known.finds == 1 {
-            *known = Known::new(hint, tag);
+            *known = KeyHint::new(hint, tag);
         } else {
             known.finds -= 1;
         }
@@ -200,17 +200,17 @@ impl Hints {
             && known.tag == tag
             && known.hint() == hint
         {
-            *known = Known::default();
+            *known = KeyHint::default();
         }
     }
 
     /// Bytes that the hints take now.
     pub(in crate::client) fn bytes(&self) -> usize {
-        self.shards.iter().map(|shard| size_of::<Known>() * lock(shard).len()).sum()
+        self.shards.iter().map(|shard| size_of::<KeyHint>() * lock(shard).len()).sum()
     }
 
     /// The part of the table that has a key's place, the place, and its tag.
-    fn place(&self, key: &[u8]) -> (MutexGuard<'_, Vec<Known>>, usize, u16) {
+    fn place(&self, key: &[u8]) -> (MutexGuard<'_, Vec<KeyHint>>, usize, u16) {
         let hash = xxh3_64(key);
         let shard = lock(&self.shards[(hash >> 16) as usize % SHARDS]);
         (shard, (hash >> 32) as usize % SHARD_HINTS, hash as u16)
@@ -218,7 +218,7 @@ impl Hints {
 }
 
 /// Every change of what the locks hold is a single step.
-fn lock(shard: &Mutex<Vec<Known>>) -> MutexGuard<'_, Vec<Known>> {
+fn lock(shard: &Mutex<Vec<KeyHint>>) -> MutexGuard<'_, Vec<KeyHint>> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -14,7 +14,7 @@ use std::{iter, ops::Range, sync::Arc};
 use crate::{
     client::{
         Outcome, States,
-        page::{Down, Page, Source, step_down},
+        page::{Down, Page, PageLeaf, step_down},
     },
     error::Result,
     layout::{
@@ -95,7 +95,7 @@ struct Pending<'k> {
 }
 
 /// What a head says of a key.
-enum Step {
+enum HeadVerdict {
     Is(Outcome),
     /// Another leaf answers.
     Go(u32),
@@ -187,17 +187,17 @@ impl<'f, F: Unordered> Leaves<'f, F> {
                     continue;
                 }
                 match self.step(&key, &words[range.clone()]) {
-                    Step::Is(outcome) => each(key.index, outcome, &[]),
-                    Step::Look(entries) => {
+                    HeadVerdict::Is(outcome) => each(key.index, outcome, &[]),
+                    HeadVerdict::Look(entries) => {
                         let records = self.records(&words[range.clone()], &entries);
                         looks.push((key, Came { head: range, records }));
                     }
-                    Step::Go(slot) => next.extend(self.again(key, slot, false, &mut each)),
-                    Step::Again => {
+                    HeadVerdict::Go(slot) => next.extend(self.again(key, slot, false, &mut each)),
+                    HeadVerdict::Again => {
                         let slot = key.slot;
                         next.extend(self.again(key, slot, false, &mut each));
                     }
-                    Step::Whole => {
+                    HeadVerdict::Whole => {
                         let slot = key.slot;
                         next.extend(self.again(key, slot, true, &mut each));
                     }
@@ -334,7 +334,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
                 None => return Ok(false),
                 Some(Down::Go(other)) => slot = other,
                 Some(Down::Fill(to, takes)) => {
-                    let source = Source { slot, words, leaf };
+                    let source = PageLeaf { slot, words, leaf };
                     page.fill_down(source, &leaf_head, to, takes, limit);
                     self.fill_down(leaves, limit, page);
                     return Ok(true);
@@ -359,7 +359,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
             let leaf_head = leaf.head();
             let step = step_down(leaf, &leaf_head, Some(&next), false);
             let Some(Down::Fill(to, takes)) = step else { return };
-            page.extend_down(Source { slot, words, leaf }, &leaf_head, to, takes, limit);
+            page.extend_down(PageLeaf { slot, words, leaf }, &leaf_head, to, takes, limit);
         }
     }
 
@@ -391,7 +391,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         for (slot, words) in (first..).zip(words.chunks(self.geometry.leaf_words())) {
             let leaf = if slot == first { Some(first_leaf) } else { self.whole(words) };
             let Some(leaf) = leaf else { return };
-            let (source, leaf_head) = (Source { slot, words, leaf }, leaf.head());
+            let (source, leaf_head) = (PageLeaf { slot, words, leaf }, leaf.head());
             let state = words.load(head::STATE);
             if slot == first {
                 self.record_state(slot, state);
@@ -448,9 +448,9 @@ impl<'f, F: Unordered> Leaves<'f, F> {
     }
 
     /// What the words of a leaf, of which there may be the first alone, say of a key.
-    fn step(&self, key: &Pending<'_>, words: &[AtomicU64]) -> Step {
+    fn step(&self, key: &Pending<'_>, words: &[AtomicU64]) -> HeadVerdict {
         if head_words(words, self.geometry) > words.len() {
-            return Step::Whole;
+            return HeadVerdict::Whole;
         }
         let state = words.load(head::STATE);
         let is_whole = if key.is_whole {
@@ -459,21 +459,21 @@ impl<'f, F: Unordered> Leaves<'f, F> {
             state & LATCHED == 0 && is_head_whole(words, self.geometry)
         };
         if !is_whole {
-            return Step::Again;
+            return HeadVerdict::Again;
         }
         let leaf = Leaf::new(words, self.geometry);
         let leaf_head = leaf.head();
         match leaf.side(&leaf_head, key.needle.key) {
-            None => Step::Is(Outcome::Busy),
-            Some(Side::Left) => Step::Go(leaf.previous()),
-            Some(Side::Right) => Step::Go(leaf.next()),
+            None => HeadVerdict::Is(Outcome::Busy),
+            Some(Side::Left) => HeadVerdict::Go(leaf.previous()),
+            Some(Side::Right) => HeadVerdict::Go(leaf.next()),
             Some(Side::Inside) => {
                 let entries: Vec<usize> = leaf.candidates(&leaf_head, &key.needle).collect();
                 if entries.is_empty() || key.without == Some(state) {
                     self.record_state(key.slot, state);
-                    return Step::Is(Outcome::Absent);
+                    return HeadVerdict::Is(Outcome::Absent);
                 }
-                Step::Look(entries)
+                HeadVerdict::Look(entries)
             }
         }
     }

@@ -150,11 +150,11 @@ impl Renewal {
         false
     }
 
-    fn read_leaf(&mut self, leaves: &[AtomicU64], slot: u32) -> Option<Seen> {
+    fn read_leaf(&mut self, leaves: &[AtomicU64], slot: u32) -> Option<LeafCopy> {
         let len = self.geometry.leaf_words();
         let words = leaves.get(slot as usize * len..(slot as usize + 1) * len)?;
         for _ in 0..LOOKS_MAX {
-            if let Some(seen) = read(words, || Seen::of(Leaf::new(words, self.geometry))) {
+            if let Some(seen) = read(words, || LeafCopy::of(Leaf::new(words, self.geometry))) {
                 return Some(seen);
             }
             yield_now();
@@ -185,14 +185,14 @@ impl Renewal {
 }
 
 /// A leaf as it was at one moment.
-struct Seen {
+struct LeafCopy {
     run: u32,
     next: u32,
     high: Option<Vec<u8>>,
     entries: Vec<Entry>,
 }
 
-impl Seen {
+impl LeafCopy {
     fn of(leaf: Leaf<'_, [AtomicU64]>) -> Self {
         let mut entries = Vec::new();
         super::entries_of(leaf, &mut entries);

@@ -12,12 +12,12 @@ use crate::{
 };
 
 /// What a leaf holds, beside it: one piece of memory for all entries, as writers wait for it.
-struct Copy {
+struct LeafContents {
     bytes: Vec<u8>,
     records: Vec<CopiedRecord>,
 }
 
-/// An entry among the bytes of a [`Copy`].
+/// An entry among the bytes of a [`LeafContents`].
 struct CopiedRecord {
     key_at: usize,
     value_at: usize,
@@ -26,7 +26,7 @@ struct CopiedRecord {
     value_len: usize,
 }
 
-impl Copy {
+impl LeafContents {
     fn of(leaf: Leaf<'_, [AtomicU64]>) -> Self {
         let head = leaf.head();
         // Each key lacks the prefix in the leaf.
@@ -71,7 +71,7 @@ impl<S: Space> Table<S> {
         entry: EntryRef<'_>,
         seq: u64,
     ) -> Result<()> {
-        let copy = Copy::of(self.leaf(at.slot));
+        let copy = LeafContents::of(self.leaf(at.slot));
         let mut entries = copy.entries();
         entries.splice(index..index + usize::from(replaces), [entry]);
         let fences = self.fences_of(at.slot);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    super::train::{Task, Trained},
+    super::train::{Task, TrainedModel},
     *,
 };
 use crate::primitive::Ordering;
@@ -91,7 +91,7 @@ fn train(world: &Mutex<World>, end: &AtomicBool) -> u64 {
     while !end.load(Ordering::Relaxed) {
         let task: Option<Task> = world.lock().unwrap().table.next_task().unwrap();
         if let Some(task) = task {
-            let trained: Trained = task.train();
+            let trained: TrainedModel = task.train();
             world.lock().unwrap().table.commit(trained).unwrap();
             count += 1;
         }
