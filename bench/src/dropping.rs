@@ -159,7 +159,7 @@ impl DropStore for RhumbDrops {
             let ranges = ranges.min(keys);
             let bound = |range: usize| key_of(partition, range * keys / ranges);
             for range in 0..ranges {
-                self.keyspace.delete_range(bound(range)..bound(range + 1))?;
+                self.keyspace.remove_range(bound(range)..bound(range + 1))?;
             }
             return Ok(());
         }

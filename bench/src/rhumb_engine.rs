@@ -288,7 +288,7 @@ impl Session for RhumbSession<'_> {
 
     fn scan_some(&mut self, from: &[u8], entries: usize, on_entry: OnEntry<'_>) -> Result<()> {
         let mut range = self.keyspace.range(from..);
-        range.expect(entries);
+        range.hint_len(entries);
         scan_by(range, on_entry)
     }
 

@@ -86,7 +86,7 @@ impl Session for Handle<'_> {
     }
 
     fn get_many(&mut self, keys: &[u64], out: &mut Vec<Option<u64>>) {
-        self.index.get_many(keys, &mut self.answers);
+        self.index.multi_get(keys, &mut self.answers);
         out.append(&mut self.answers);
     }
 

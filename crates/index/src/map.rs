@@ -150,7 +150,7 @@ impl<K: Key, V: Value> Index<K, V> {
     ///
     /// The keys' cache misses overlap, so this takes a fraction of the time of a
     /// [`get`](Index::get) for each key. Each lookup is linearizable; all of them together are not.
-    pub fn get_many<Q: Borrow<K::Query>>(&self, keys: &[Q], out: &mut Vec<Option<V>>) {
+    pub fn multi_get<Q: Borrow<K::Query>>(&self, keys: &[Q], out: &mut Vec<Option<V>>) {
         out.clear();
         out.reserve(keys.len());
         let guard = epoch::pin();

@@ -115,7 +115,7 @@ impl<K: Key> Shared<K> {
         let keys: Vec<K> = (0..WATCHED).map(|which| self.watched(which)).collect();
         let mut found = keys.iter().map(|key| seen.get(key.borrow()).copied()).collect();
         if kind == 0 {
-            self.index.get_many(&keys, &mut found);
+            self.index.multi_get(&keys, &mut found);
         }
         let returned = self.now();
         std::array::from_fn(|which| Operation {

@@ -396,7 +396,7 @@ impl Scan {
     /// Says how many pairs will be read, about, before the first is.
     pub(crate) fn expecting(mut self, pairs: u64) -> Self {
         if let Self::Stored(stored) = &mut self {
-            stored.stored.expect(usize::try_from(pairs).unwrap_or(usize::MAX));
+            stored.stored.hint_len(usize::try_from(pairs).unwrap_or(usize::MAX));
         }
         self
     }

@@ -111,7 +111,7 @@ proptest! {
                     prop_assert!(read.compare_and_swap(key(*n), expected, Some(&new)).unwrap());
                 }
                 Step::RemoveRange(from, to) => {
-                    written.delete_range(key(*from)..key(*to)).unwrap();
+                    written.remove_range(key(*from)..key(*to)).unwrap();
                 }
                 Step::Clear => written.clear().unwrap(),
                 Step::Ingest(n) => drop(written.ingest([(key(*n), b"ingested")]).unwrap()),
@@ -338,7 +338,7 @@ fn spend_a_budget(preset: Preset) {
     let (name, first) = events.lock().unwrap()[0].clone();
     assert_eq!(name, "shared");
     assert!(matches!(first, Event::Loaded { .. }), "{first:?}");
-    written.delete_range((u32::MAX / 100).to_be_bytes()..).unwrap();
+    written.remove_range((u32::MAX / 100).to_be_bytes()..).unwrap();
     wait_until_live(&shared, "shared");
     let left = written.iter().count();
     assert!((100..keys as usize / 50).contains(&left), "{left} keys are left");

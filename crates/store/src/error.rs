@@ -106,12 +106,14 @@ pub struct Corruption {
 
 impl Error {
     /// Wraps an error of the operating system with the operation and the path it was done to.
+    #[doc(hidden)]
     pub fn io(operation: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
         let path = path.as_ref().to_owned();
         Self::Io(Arc::new(IoFailure { operation, path, offset: None, source }))
     }
 
     /// Like [`Error::io`], for an operation at `offset` of the file.
+    #[doc(hidden)]
     pub fn io_at(
         operation: &'static str,
         path: impl AsRef<Path>,
@@ -123,6 +125,7 @@ impl Error {
     }
 
     /// Reports damage at `offset` of `path`.
+    #[doc(hidden)]
     pub fn corrupt(
         path: impl AsRef<Path>,
         offset: u64,

@@ -96,7 +96,7 @@ fn build() -> (Files, Map) {
     }
     for (from, to) in [("path/to/00301", "path/to/00330"), ("path/to/00310", "path/to/00340")] {
         let range = from.as_bytes()..to.as_bytes();
-        keyspaces.iter().for_each(|keyspace| keyspace.delete_range(range.clone()).unwrap());
+        keyspaces.iter().for_each(|keyspace| keyspace.remove_range(range.clone()).unwrap());
         map.retain(|key, _| !range.contains(&&key[..]));
     }
     db.flush().unwrap();
@@ -107,7 +107,7 @@ fn build() -> (Files, Map) {
         if n % 15 == 0 {
             // This range covers no key, so it may be lost with the writes around it.
             let range = &b"~log0"[..]..&b"~log1"[..];
-            keyspaces.iter().for_each(|keyspace| keyspace.delete_range(range.clone()).unwrap());
+            keyspaces.iter().for_each(|keyspace| keyspace.remove_range(range.clone()).unwrap());
         }
         let key = [LOGGED_PREFIX, format!("{n:03}").as_bytes()].concat();
         put(&mut map, &key, b"in the log");

@@ -139,7 +139,7 @@ impl World {
         match self.random.below(1000) {
             0..=599 => self.write(),
             600..=691 => self.write_batch(),
-            692..=699 => self.delete_range(),
+            692..=699 => self.remove_range(),
             700..=849 => self.read(),
             850..=899 => self.scan(),
             900..=919 => self.take_snapshot(),
@@ -190,11 +190,11 @@ impl World {
         }
     }
 
-    fn delete_range(&mut self) {
+    fn remove_range(&mut self) {
         let name = self.space();
         let bounds = self.bounds();
         let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
-        keyspace.delete_range(bounds.clone()).expect("delete a range");
+        keyspace.remove_range(bounds.clone()).expect("delete a range");
         map.retain(|key, _| !bounds.contains(key));
     }
 
@@ -205,7 +205,7 @@ impl World {
             if self.random.below(40) == 0 {
                 let bounds = self.bounds();
                 let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
-                batch.delete_range(keyspace, bounds.clone());
+                batch.remove_range(keyspace, bounds.clone());
                 map.retain(|key, _| !bounds.contains(key));
                 continue;
             }

@@ -127,7 +127,7 @@ fn write(step: &Step, number: usize, db: &Database, space: &Keyspace, map: &mut 
         }
         Step::Delete(from, to) => {
             if let Some(range) = bounds(*from, *to) {
-                space.delete_range(range.clone()).unwrap();
+                space.remove_range(range.clone()).unwrap();
                 map.retain(|key, _| !range.contains(key));
             }
         }
@@ -136,7 +136,7 @@ fn write(step: &Step, number: usize, db: &Database, space: &Keyspace, map: &mut 
             for (from, len, is_delete) in parts {
                 let range = key(*from)..key(from + len);
                 if *is_delete {
-                    batch.delete_range(space, range.clone());
+                    batch.remove_range(space, range.clone());
                     map.retain(|key, _| !range.contains(key));
                 } else {
                     batch.insert(space, key(from + len / 2), b"batch");
@@ -257,10 +257,10 @@ fn deletes_of_ranges_alone_survive_a_kill() {
     let (db, space) = open(&fs);
     (0..100).for_each(|at| space.insert(key(at), "x").unwrap());
     db.flush().unwrap();
-    space.delete_range(key(10)..key(20)).unwrap();
+    space.remove_range(key(10)..key(20)).unwrap();
     let mut batch = db.batch();
-    batch.delete_range(&space, key(30)..key(40));
-    batch.delete_range(&space, key(90)..);
+    batch.remove_range(&space, key(30)..key(40));
+    batch.remove_range(&space, key(90)..);
     batch.commit().unwrap();
     let mut fs = fs.kill();
     drop((space, db));
@@ -283,7 +283,7 @@ fn covered_tables_go_without_being_read_once_no_snapshot_sees_them() {
     let (before, bytes) = (tables(&db), db.stats().keyspaces[0].file_bytes);
     assert!(before > 20);
     let snapshot = db.snapshot();
-    space.delete_range(key(2_000)..key(18_000)).unwrap();
+    space.remove_range(key(2_000)..key(18_000)).unwrap();
     db.flush().unwrap();
     assert_eq!(tables(&db), before + 1, "the snapshot sees all");
     assert_eq!(snapshot.keyspace(&space).unwrap().iter().count(), 20_000);
@@ -304,7 +304,7 @@ fn covered_tables_go_without_being_read_once_no_snapshot_sees_them() {
 fn a_table_that_was_written_over_stays() {
     let home = tempfile::tempdir().unwrap();
     let (db, space) = filled(&home, 5_000);
-    space.delete_range(..).unwrap();
+    space.remove_range(..).unwrap();
     for at in (0..5_000).step_by(50) {
         space.insert(key(at), b"again").unwrap();
     }
@@ -320,7 +320,7 @@ fn scans_read_nothing_under_a_range_tombstone() {
     let home = tempfile::tempdir().unwrap();
     let (db, space) = filled(&home, 20_000);
     let snapshot = db.snapshot();
-    space.delete_range(key(2_000)..key(18_000)).unwrap();
+    space.remove_range(key(2_000)..key(18_000)).unwrap();
     for flush in [false, true] {
         if flush {
             db.flush().unwrap();
@@ -358,15 +358,15 @@ fn wrong_arguments_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let (db, space) = filled(&home, 10);
     let long = vec![b'k'; (64 << 10) + 1];
-    assert!(matches!(space.delete_range(long..), Err(rhumb::Error::InvalidArgument(_))));
-    space.delete_range(key(5)..key(5)).unwrap();
-    space.delete_range(key(5)..key(3)).unwrap();
+    assert!(matches!(space.remove_range(long..), Err(rhumb::Error::InvalidArgument(_))));
+    space.remove_range(key(5)..key(5)).unwrap();
+    space.remove_range(key(5)..key(3)).unwrap();
     assert_eq!(space.iter().count(), 10);
     let mut batch = db.batch();
-    batch.delete_range(&space, key(5)..key(3));
+    batch.remove_range(&space, key(5)..key(3));
     assert!(batch.is_empty());
     db.drop_keyspace("k").unwrap();
-    assert!(matches!(space.delete_range(key(1)..), Err(rhumb::Error::KeyspaceDropped(_))));
+    assert!(matches!(space.remove_range(key(1)..), Err(rhumb::Error::KeyspaceDropped(_))));
 }
 
 /// The background looks for tables that deletes have hidden, in a thousand partitions one after
@@ -388,7 +388,7 @@ fn a_snapshot_keeps_what_was_hidden_after_it_began() {
     space.compact().unwrap();
     // This hides too little for a compaction to be due.
     for partition in 0..PARTITIONS {
-        space.delete_range(key(partition, 7)..key(partition, 8)).unwrap();
+        space.remove_range(key(partition, 7)..key(partition, 8)).unwrap();
     }
     db.flush().unwrap();
     for round in 0..rounds {
@@ -396,7 +396,7 @@ fn a_snapshot_keeps_what_was_hidden_after_it_began() {
         written.iter().for_each(|key| space.insert(key, round.to_string()).unwrap());
         db.flush().unwrap();
         let snapshot = db.snapshot();
-        space.delete_range(key(PARTITIONS, 0)..).unwrap();
+        space.remove_range(key(PARTITIONS, 0)..).unwrap();
         db.flush().unwrap();
         for key in &written {
             let found = snapshot.keyspace(&space).unwrap().get(key).unwrap();

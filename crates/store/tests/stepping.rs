@@ -592,7 +592,7 @@ fn walks_agree_with_a_map_whatever_was_removed() {
                     model.insert(key(number), value(step));
                 }),
                 9 => {
-                    keys.delete_range(key(from)..key(from + len)).unwrap();
+                    keys.remove_range(key(from)..key(from + len)).unwrap();
                     model.retain(|found, _| !(key(from)..key(from + len)).contains(found));
                 }
                 10 if draw(8) == 0 => {

@@ -134,8 +134,8 @@ fn take(db: &Database, keyspace: &Keyspace, other: &Keyspace, step: &Step) -> Re
     match step {
         Step::Insert(n, len) => keyspace.insert(key(*n), value(*len)),
         Step::Remove(n) => keyspace.remove(key(*n)),
-        Step::RemoveRange(from, to) => keyspace.delete_range(key(*from)..key(*to)),
-        Step::RemoveFrom(from) => keyspace.delete_range(key(*from)..),
+        Step::RemoveRange(from, to) => keyspace.remove_range(key(*from)..key(*to)),
+        Step::RemoveFrom(from) => keyspace.remove_range(key(*from)..),
         Step::Batch(ops) => {
             let mut batch = db.batch().durability(PersistMode::SyncData);
             for (n, len) in ops {
@@ -145,7 +145,7 @@ fn take(db: &Database, keyspace: &Keyspace, other: &Keyspace, step: &Step) -> Re
                     None => batch.remove(keyspace, key(*n)),
                 }
             }
-            batch.delete_range(keyspace, key(250)..key(255));
+            batch.remove_range(keyspace, key(250)..key(255));
             batch.commit()
         }
         Step::Swap(n, new) => {

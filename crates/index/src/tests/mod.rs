@@ -37,7 +37,7 @@ fn assert_same<K: Key + std::fmt::Debug, V: Value + PartialEq + std::fmt::Debug>
     }
     let keys: Vec<K> = model.keys().cloned().collect();
     let mut found = Vec::new();
-    index.get_many(&keys, &mut found);
+    index.multi_get(&keys, &mut found);
     assert!(found.iter().map(Option::as_ref).eq(model.values().map(Some)));
 }
 

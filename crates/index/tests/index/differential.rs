@@ -157,7 +157,7 @@ impl<K: TestKey, V: TestValue> World<K, V> {
         let keys: Vec<K> = (0..count).map(|_| self.key()).collect();
         let queries: Vec<&K::Query> = keys.iter().map(TestKey::query).collect();
         let mut answers = Vec::new();
-        self.index.get_many(&queries, &mut answers);
+        self.index.multi_get(&queries, &mut answers);
         let expected: Vec<_> = keys.iter().map(|key| self.map.get(key.query()).cloned()).collect();
         assert_eq!(answers, expected, "get_many {keys:?}");
     }

@@ -166,7 +166,7 @@ impl<K: Watched> Actor<'_, K> {
         let queries: Vec<&K::Query> = keys.iter().map(TestKey::query).collect();
         let mut answers = Vec::new();
         let called = self.now();
-        self.index.get_many(&queries, &mut answers);
+        self.index.multi_get(&queries, &mut answers);
         let returned = self.now();
         for (which, found) in answers.into_iter().enumerate() {
             self.record[which].push(Operation { call: Call::Get { found }, called, returned });

@@ -110,7 +110,7 @@ impl Batch {
     /// keyspace with partitions, it is one for each partition that the range reaches. Later
     /// operations are not affected. A range without keys is not an error; a bound over 64 KiB fails
     /// the commit.
-    pub fn delete_range(&mut self, keyspace: &Keyspace, range: impl KeyRange) {
+    pub fn remove_range(&mut self, keyspace: &Keyspace, range: impl KeyRange) {
         if self.refused.is_some() {
             return;
         }

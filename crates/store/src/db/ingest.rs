@@ -310,7 +310,7 @@ mod tests {
         for key in ["a", "m5", "z"] {
             keyspace.insert(key, "old").unwrap();
         }
-        keyspace.delete_range("t".."u").unwrap();
+        keyspace.remove_range("t".."u").unwrap();
         keyspace.ingest([("b", "new"), ("m4", "new")]).unwrap();
         keyspace.ingest([("n", "new"), ("s", "new")]).unwrap();
         keyspace.ingest([("u", "new"), ("y", "new")]).unwrap();
@@ -319,7 +319,7 @@ mod tests {
         // There is an entry between the keys, though of another key.
         keyspace.ingest([("m5", "new"), ("m6", "new")]).unwrap();
         assert_eq!(db.stats().flushes, 1);
-        keyspace.delete_range("p".."r").unwrap();
+        keyspace.remove_range("p".."r").unwrap();
         keyspace.insert("c", "old").unwrap();
         // There is a range tombstone over keys between them.
         keyspace.ingest([("o", "newest"), ("q", "newest")]).unwrap();

@@ -146,9 +146,9 @@ impl Keyspace {
     /// # Errors
     ///
     /// As [`Keyspace::insert`], with bounds of up to 64 KiB.
-    pub fn delete_range(&self, range: impl KeyRange) -> Result<()> {
+    pub fn remove_range(&self, range: impl KeyRange) -> Result<()> {
         let mut batch = Batch::new(Arc::clone(&self.handle));
-        batch.delete_range(self, range);
+        batch.remove_range(self, range);
         batch.commit()
     }
 

@@ -325,7 +325,7 @@ mod tests {
             (0..20).for_each(|_| fill(&keyspace, 40..60, "often"));
             fill(&keyspace, 1000..1100, "new");
             assert_equal_chances(&keyspace, 350);
-            keyspace.delete_range("0/".."1/").unwrap();
+            keyspace.remove_range("0/".."1/").unwrap();
             let left = keyspace.iter().count() as u64;
             assert_equal_chances(&keyspace, left);
             keyspace.compact().unwrap();

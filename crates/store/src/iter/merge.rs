@@ -160,7 +160,7 @@ impl MergedSources {
     }
 
     /// Says that the walk will want about `entries` keys. Call it before the walk begins.
-    pub(crate) fn expect(&mut self, entries: usize) {
+    pub(crate) fn hint_len(&mut self, entries: usize) {
         self.expected = entries;
     }
 
@@ -203,7 +203,7 @@ impl MergedSources {
         }
         self.find_ranges_at_start();
         for (at, source) in self.sources.iter_mut().enumerate() {
-            source.expect(self.expected);
+            source.hint_len(self.expected);
             let Over { view, depth } = self.over.get(at).copied().unwrap_or(Over::NONE);
             let span = self.views.get(view).and_then(RangeView::span).filter(|span| span.seq > 0);
             let skipped =

@@ -92,7 +92,7 @@ impl Ends {
                 Bound::Excluded(key) => Start::At(successor(key), SeqNo::MAX),
             };
             let mut walk = Walk::new(sources(access), start, to.clone(), *seq);
-            walk.expect(*expected);
+            walk.hint_len(*expected);
             walk
         })
     }
@@ -108,7 +108,7 @@ impl Ends {
                 Bound::Excluded(key) => Start::Before(key.clone(), SeqNo::MAX),
             };
             let mut walk = Walk::new(sources(access), start, from.clone(), *seq);
-            walk.expect(*expected);
+            walk.hint_len(*expected);
             walk
         })
     }
@@ -198,7 +198,7 @@ impl Iter {
     /// each table's share of the entries is read at once: a part of a level then costs one read
     /// instead of several that grow. Any number is correct; 0, the default, means that nothing is
     /// known.
-    pub fn expect(&mut self, entries: usize) {
+    pub fn hint_len(&mut self, entries: usize) {
         self.0.expected = entries;
     }
 

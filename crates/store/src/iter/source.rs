@@ -57,9 +57,9 @@ pub(crate) enum Source {
 
 impl Source {
     /// Says that the walk will want about `entries` entries.
-    pub(crate) fn expect(&mut self, entries: usize) {
+    pub(crate) fn hint_len(&mut self, entries: usize) {
         if let Self::Mem(cursor) = self {
-            cursor.expect(entries);
+            cursor.hint_len(entries);
         }
     }
 

@@ -37,8 +37,8 @@ impl AsyncIter {
         Self { ends, front: None, back: None }
     }
 
-    /// Like [`Iter::expect`](crate::Iter::expect).
-    pub fn expect(&mut self, entries: usize) {
+    /// Like [`Iter::hint_len`](crate::Iter::hint_len).
+    pub fn hint_len(&mut self, entries: usize) {
         self.ends.expected = entries;
     }
 

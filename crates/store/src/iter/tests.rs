@@ -74,7 +74,7 @@ fn leaves_that_were_taken_over_empty_are_passed() {
     let (db, space) = filled(&home, 3_000);
     db.flush().unwrap();
     // Range tombstones alone make no source of entries.
-    space.delete_range(key(0, 0)..key(1, 0)).unwrap();
+    space.remove_range(key(0, 0)..key(1, 0)).unwrap();
     for forward in [true, false] {
         assert_eq!(walk(&space, None, key(5, 100), forward, 10).places, 0);
     }
@@ -138,7 +138,7 @@ fn delete_and_walk(each: u32, is_flushed: bool, has_snapshot: bool) {
     let snapshot = has_snapshot.then(|| db.snapshot());
     let when = |what| format!("{what}, flushed {is_flushed}, snapshot {has_snapshot}");
     for part in (0..PARTS).step_by(2) {
-        space.delete_range(key(part, 0)..key(part, each)).unwrap();
+        space.remove_range(key(part, 0)..key(part, each)).unwrap();
     }
     map.retain(|key| (key[6] - b'0') % 2 == 1);
     check(&space, None, &map, &when("deleted"));
@@ -193,9 +193,9 @@ fn the_space_of_a_small_database_comes_back() {
             space.compact().unwrap();
         }
         assert!(!db.handle.core.seal_deletes(), "nothing was deleted");
-        space.delete_range(key(0, 0)..key(0, 10)).unwrap();
+        space.remove_range(key(0, 0)..key(0, 10)).unwrap();
         assert!(!db.handle.core.seal_deletes(), "ten entries are not worth a flush");
-        space.delete_range(key(0, 10)..key(5, 0)).unwrap();
+        space.remove_range(key(0, 10)..key(5, 0)).unwrap();
         assert!(db.handle.core.seal_deletes(), "half of all entries are");
         db.handle.core.run_inline();
         let stats = db.stats();
@@ -218,7 +218,7 @@ fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     space.compact().unwrap();
     // Keeps compaction from picking the tombstone.
     let snapshot = db.snapshot();
-    space.delete_range(key(9, 0)..key(9, 900)).unwrap();
+    space.remove_range(key(9, 0)..key(9, 900)).unwrap();
     db.flush().unwrap();
     for round in 0..7_u32 {
         for at in 0..1_000_u32 {
@@ -254,7 +254,7 @@ fn a_key_written_over_is_found_wherever_the_walk_begins_to_seek() {
         let space = db.keyspace(&format!("k{again}"), KeyspaceOptions::default()).unwrap();
         (0..30).for_each(|at| space.insert(key(0, at), b"old").unwrap());
         let snapshot = db.snapshot();
-        space.delete_range(key(0, 0)..key(0, 30)).unwrap();
+        space.remove_range(key(0, 0)..key(0, 30)).unwrap();
         space.insert(key(0, again), b"new").unwrap();
         for is_flushed in [false, true] {
             if is_flushed {

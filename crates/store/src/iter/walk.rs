@@ -94,9 +94,9 @@ impl Walk {
         self.merge.passed()
     }
 
-    /// Like [`MergedSources::expect`].
-    pub(crate) fn expect(&mut self, entries: usize) {
-        self.merge.expect(entries);
+    /// Like [`MergedSources::hint_len`].
+    pub(crate) fn hint_len(&mut self, entries: usize) {
+        self.merge.hint_len(entries);
     }
 
     /// The key that the walk stands on; empty where there is none.

@@ -182,7 +182,7 @@ impl MemCursor {
     }
 
     /// Says that about `entries` entries will be wanted after a seek.
-    pub(crate) fn expect(&mut self, entries: usize) {
+    pub(crate) fn hint_len(&mut self, entries: usize) {
         // One more, so that the walk does not reach the end of the run.
         self.first = entries.saturating_add(1).clamp(REFILL_MIN, REFILL_MAX);
     }

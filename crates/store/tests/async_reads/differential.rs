@@ -104,7 +104,7 @@ trait TwoEnded {
 
 impl TwoEnded for Iter {
     fn expect(&mut self, entries: usize) {
-        Self::expect(self, entries);
+        Self::hint_len(self, entries);
     }
 
     fn step(&mut self, forward: bool) -> Option<(Slice, Slice)> {
@@ -115,7 +115,7 @@ impl TwoEnded for Iter {
 
 impl TwoEnded for AsyncIter {
     fn expect(&mut self, entries: usize) {
-        Self::expect(self, entries);
+        Self::hint_len(self, entries);
     }
 
     fn step(&mut self, forward: bool) -> Option<(Slice, Slice)> {

@@ -59,14 +59,14 @@ fn scan(keyspace: &Keyspace, first: u64, length: u64, expected: usize, awaits: b
     };
     if awaits {
         let mut range = keyspace.range_async(key_of(first)..);
-        range.expect(expected);
+        range.hint_len(expected);
         for at in 0..length {
             let item = block_on(range.next_with(|key, value| check(at, key, value)));
             item.expect("an entry").expect("no error");
         }
     } else {
         let mut range = keyspace.range(key_of(first)..);
-        range.expect(expected);
+        range.hint_len(expected);
         for at in 0..length {
             let item = range.next_with(|key, value| check(at, key, value));
             item.expect("an entry").expect("no error");

@@ -385,7 +385,7 @@ impl Program {
             Change::Put { keyspace, key, value } => self.keyspace(*keyspace)?.insert(key, value),
             Change::Remove { keyspace, key } => self.keyspace(*keyspace)?.remove(key),
             Change::RemoveRange { keyspace, from, to } => {
-                self.keyspace(*keyspace)?.delete_range(range(from, to))
+                self.keyspace(*keyspace)?.remove_range(range(from, to))
             }
         };
         self.finish_write(result, vec![effect_of(change)], self.settings.durability)
@@ -429,7 +429,7 @@ impl Program {
             Change::Remove { keyspace, key } => batch.remove(&self.keyspace(*keyspace)?, key),
             Change::RemoveRange { keyspace, from, to } => {
                 let keyspace = self.keyspace(*keyspace)?;
-                batch.delete_range(&keyspace, range(from, to));
+                batch.remove_range(&keyspace, range(from, to));
             }
         }
         Ok(())

@@ -49,7 +49,7 @@ fn fill(db: &Database) -> Expected {
         put(&numbers, key(number).into(), value(number + 7));
         put(&parts, format!("new-{}/{number:04}", number % 3).into(), vec![4; 20]);
     }
-    numbers.delete_range(key(100)..key(140)).unwrap();
+    numbers.remove_range(key(100)..key(140)).unwrap();
     numbers.remove(key(3)).unwrap();
     let in_numbers = expected.get_mut("k").unwrap();
     in_numbers.retain(|at, _| *at < key(100).to_vec() || *at >= key(140).to_vec());
@@ -107,8 +107,8 @@ fn check_refusals(db: &Database, dir: &Path) {
         ("insert into a new partition", parts.insert("other/1", "2")),
         ("remove", numbers.remove(key(1))),
         ("remove what is not there", numbers.remove("absent")),
-        ("delete_range", numbers.delete_range(key(1)..key(9))),
-        ("delete_range of nothing", numbers.delete_range(key(9)..key(1))),
+        ("remove_range", numbers.remove_range(key(1)..key(9))),
+        ("remove_range of nothing", numbers.remove_range(key(9)..key(1))),
         ("commit", batch.commit()),
         ("commit of nothing", db.batch().commit()),
         ("submit", submitted.submit().map(drop)),

@@ -31,7 +31,7 @@ fn check(partitions: &Partitioning) {
     assert_refused(snapshot.keyspace(&foreign));
     let mut batch = db.batch();
     batch.insert(&own, [1], "new");
-    batch.delete_range(&foreign, [1]..[5]);
+    batch.remove_range(&foreign, [1]..[5]);
     assert_refused(batch.commit());
 
     assert_eq!(snapshot.keyspace(&own).unwrap().get([1]).unwrap().unwrap(), b"/one");
