@@ -257,7 +257,7 @@ impl World {
         let turns: Vec<bool> = (0..7).map(|_| self.random.below(2) == 0).collect();
         let (keyspace, map) = &self.spaces[&name];
         let mut ours = keyspace.range(bounds.clone());
-        ours.expect(self.random.below(300) as usize);
+        ours.hint_len(self.random.below(300) as usize);
         let mut theirs = map.range::<Vec<u8>, _>(bounds);
         for turn in turns.iter().cycle() {
             let copy = |key: &[u8], value: &[u8]| (Slice::from(key), Slice::from(value));
