@@ -23,8 +23,8 @@ use crate::{
     resp::{Frames, Parser, Reply},
     server::Server,
     session::Session,
-    turn::Turn,
     unsent::Unsent,
+    worker_state::WorkerState,
 };
 
 /// Bytes that are read at a time; before a password was said.
@@ -101,12 +101,12 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     server: Arc<Server>,
     socket: S,
     info: Arc<ClientInfo>,
-    turn: Arc<Turn>,
+    worker: Arc<WorkerState>,
 ) {
     let is_open = server.password().is_none();
     let out = Reply::new(server.config.limits.reply_bytes);
     let mut connection = Connection {
-        session: Session::new(Arc::clone(&info), is_open, turn),
+        session: Session::new(Arc::clone(&info), is_open, worker),
         server,
         socket,
         parser: Parser::default(),
@@ -139,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             // the same machine, or behind the same wire, wakes the other side once and not each
             // time. (Also after writes, which let the others go first before: that costs 15%
             // otherwise.)
-            if let Some(_waits) = self.session.client.turn.hold_replies(self.out.len()) {
+            if let Some(_waits) = self.session.worker.hold_replies(self.out.len()) {
                 tokio::task::yield_now().await;
             }
             self.send().await?;
@@ -204,12 +204,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let ran = self.run_some(at);
                 at += ran;
                 mark = self.note_time(mark, ran);
-                if self.session.has_submitted() {
-                    // After all clients whose commands are here have had their turn, so that one
-                    // commit is of all of them.
+                if self.session.is_waiting() {
+                    // After all clients whose commands are here were served, so that one commit is
+                    // of all of them.
                     tokio::task::yield_now().await;
                     mark = Instant::now();
-                    self.session.finish_submitted(&self.server, &mut self.out);
+                    self.session.finish_waiting(&self.server, &mut self.out);
                     mark = self.note_time(mark, ran);
                 }
                 if self.out.overflowed() {
@@ -235,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.out.error(&format!("ERR {error}"));
                 break Err(End::Closing);
             }
-            if self.session.client.is_http {
+            if self.session.is_http {
                 break Err(End::Gone);
             }
             if self.session.client.closing {

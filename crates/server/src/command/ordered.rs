@@ -7,6 +7,7 @@ use std::ops::Bound;
 
 use super::{Context, Done, SYNTAX, connection::positive, is_word, keys::is_live};
 use crate::{
+    commit,
     encode::{Kind, entry::decode_head},
     fault::Fault,
     resp::Args,
@@ -228,7 +229,7 @@ pub(super) fn delrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             }
         }
         if !context.in_exec {
-            context.txn.commit()?;
+            commit::transaction(&mut context.txn)?;
         }
         drop(held);
         if keys.len() < most {

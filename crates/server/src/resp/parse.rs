@@ -54,6 +54,7 @@ impl<'a> Args<'a> {
     }
 
     /// How many, the command's name included.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.spans.len()
@@ -66,6 +67,7 @@ impl<'a> Args<'a> {
     }
 
     /// The argument at `index`.
+    #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         self.spans.get(index).map(|span| &self.buffer[span.start..span.end])
@@ -76,6 +78,7 @@ impl<'a> Args<'a> {
     /// # Panics
     ///
     /// If it is not.
+    #[inline]
     #[must_use]
     pub fn at(&self, index: usize) -> &'a [u8] {
         let span = self.spans[index];
