@@ -50,8 +50,8 @@ pub(crate) struct Db {
     pub(crate) members: Keyspace,
     /// Times of expiry and collections to reclaim.
     pub(crate) work: Keyspace,
-    /// Whether a collection may be among the keys: while there is none, a plain `SET` need not look
-    /// at what it replaces.
+    /// True if a collection may be among the keys. While it is false, a plain `SET` need not look at
+    /// what it replaces.
     pub(crate) has_collections: AtomicBool,
     pub(crate) count: Count,
     /// Where draws among all keys look.
@@ -70,7 +70,7 @@ pub(crate) struct Databases {
     /// Numbers below this may be used.
     reserved_ids: Mutex<u64>,
     fsync: AtomicU8,
-    /// Whether something was committed since the last sync of each second.
+    /// True if something was committed since the last sync of each second.
     unsynced: AtomicBool,
     /// Batches that were submitted and are not finished.
     pub(crate) submitted: AtomicUsize,
@@ -150,7 +150,7 @@ impl Databases {
         self.map[database].load(Ordering::Acquire)
     }
 
-    /// The database that has the keyspaces of this number: to those who watch keys. The caller
+    /// The database that has the keyspaces of this number: clients watch its keys. The caller
     /// holds a lock, so that no databases are exchanged.
     pub(crate) fn database_of(&self, number: u8) -> usize {
         (0..DATABASES).find(|at| self.number(*at) == number).unwrap_or_default()
@@ -295,7 +295,7 @@ impl Databases {
     /// Commits what other clients have submitted. To be called under the locks of the keys, before
     /// they are read for a write: what was submitted under these locks is to be seen.
     #[inline]
-    pub(crate) fn settle(&self) {
+    pub(crate) fn commit_submitted(&self) {
         if self.submitted.load(Ordering::Relaxed) > 0 {
             self.engine.commit_submitted();
         }

@@ -32,7 +32,7 @@ fn lock<'s>(
         Locking::Nothing | Locking::Snapshot if !is_slow => return Held::Nothing,
         Locking::Shared if is_one => {
             if let Some(held) = locks.try_shared(args.at(1)) {
-                databases.settle();
+                databases.commit_submitted();
                 return held;
             }
         }
@@ -47,7 +47,7 @@ fn lock<'s>(
         Locking::Exclusive if is_one => locks.exclusive(args.at(1)),
         Locking::Exclusive => locks.many_exclusive(keys_of(command, args)),
     };
-    databases.settle();
+    databases.commit_submitted();
     held
 }
 
@@ -73,10 +73,10 @@ impl<'s> Runner<'_, 's> {
     }
 
     /// Takes back the replies from `from` on and writes the error of a command that failed.
-    fn tell(&mut self, from: usize, done: Done) {
+    fn reply_error(&mut self, from: usize, done: Done) {
         if let Err(fault) = done {
             self.out.truncate(from);
-            fault.tell(&self.server.databases, self.out);
+            fault.report(&self.server.databases, self.out);
         }
     }
 
@@ -89,7 +89,7 @@ impl<'s> Runner<'_, 's> {
         let done = done.and_then(|()| Ok(commit::transaction(&mut context.txn)?));
         context.count_absent();
         drop(locks);
-        self.tell(from, done);
+        self.reply_error(from, done);
         let took = began.elapsed();
         if self.server.is_slow(took) {
             let keys = keys_of(command, args).count();
@@ -113,21 +113,24 @@ impl<'s> Runner<'_, 's> {
         match joined {
             Ok(handle) => Some(CommitHandle::Group(handle)),
             Err(fault) => {
-                self.tell(from, Err(fault));
+                self.reply_error(from, Err(fault));
                 None
             }
         }
     }
 
-    /// Runs neighbours that only read the entries of their keys, of which there are `keys`: one
-    /// read finds all entries. Stops once the replies are `most` bytes; returns how many were run.
+    /// Runs `len` neighbours that only read the entries of their keys, of which there are `keys`:
+    /// one read finds all entries. Stops once the replies are `most` bytes; returns how many were
+    /// run.
     pub(crate) fn read_together<'a>(
         &mut self,
         calls: impl Iterator<Item = Call<'a>> + Clone,
-        keys: usize,
+        (len, keys): (usize, usize),
         most: usize,
     ) -> usize {
-        let _locks = self.lock_reads(calls.clone());
+        // Each names a key, at least.
+        let is_one_each = keys == len;
+        let _locks = if is_one_each { Held::Nothing } else { self.lock_reads(calls.clone()) };
         let mut context = self.context();
         if keys > 1 {
             let all: Vec<&[u8]> = calls.clone().flat_map(|(c, args)| keys_of(c, args)).collect();
@@ -141,9 +144,9 @@ impl<'s> Runner<'_, 's> {
             context.txn.go_on_at(at);
             if let Err(fault) = (command.run)(&mut context, args) {
                 context.out.truncate(from);
-                fault.tell(&context.server.databases, context.out);
+                fault.report(&context.server.databases, context.out);
             }
-            at += keys_of(command, args).count();
+            at += if is_one_each { 1 } else { keys_of(command, args).count() };
             ran += 1;
             if context.out.len() >= most {
                 break;
@@ -159,14 +162,11 @@ impl<'s> Runner<'_, 's> {
         let many = calls.filter(|(command, args)| {
             command.locking == Locking::Shared && keys_of(command, *args).nth(1).is_some()
         });
-        if many.clone().next().is_none() {
-            return Held::Nothing;
-        }
         let databases = &self.server.databases;
         self.groups.close(databases);
         let keys = many.flat_map(|(command, args)| keys_of(command, args));
         let held = databases.locks.many_shared(keys);
-        databases.settle();
+        databases.commit_submitted();
         held
     }
 
@@ -197,7 +197,7 @@ impl<'s> Runner<'_, 's> {
             let from = context.out.len();
             if let Err(fault) = (command.run)(&mut context, args) {
                 context.out.truncate(from);
-                fault.tell(databases, context.out);
+                fault.report(databases, context.out);
             }
         }
         let done = if may_wait {

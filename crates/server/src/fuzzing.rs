@@ -74,7 +74,7 @@ static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
     Arc::new(server)
 });
 
-/// Bytes that a client sends who has said the password.
+/// Bytes that a client sends that has said the password.
 pub fn session(data: &[u8]) {
     let server = &*SERVER;
     let info = Arc::new(ClientInfo::new(9, String::new(), String::new()));

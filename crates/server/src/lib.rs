@@ -38,6 +38,8 @@ mod error;
 mod execute;
 mod exposition;
 mod fault;
+// For the fuzz targets of `fuzz/`, which see a session and a server that are no public API.
+#[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod glob;

@@ -204,7 +204,7 @@ impl Server {
         self.stop.notify_one();
     }
 
-    /// Whether the server was asked to end.
+    /// Returns true if the server was asked to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }

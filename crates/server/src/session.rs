@@ -134,7 +134,7 @@ impl Session {
         self.finish_waiting(server, out);
         let run = Run::gather(pipeline, from, self.run_max, &mut self.finder, is_shared_read);
         let calls = run.calls(pipeline);
-        let ran = self.runner(server, out).read_together(calls, run.keys(), most);
+        let ran = self.runner(server, out).read_together(calls, (run.len(), run.keys()), most);
         if run.len() > 1 {
             // Values that were read and not asked for were read in vain.
             self.run_max = if ran < run.len() { ran } else { (self.run_max * 2).min(RUN_MAX) };
@@ -166,7 +166,7 @@ impl Session {
                 self.run_max = 1;
                 return self.run_overwrites(server, pipeline, from, out);
             }
-            Err(error) => Fault::from(error).tell(&server.databases, out),
+            Err(error) => Fault::from(error).report(&server.databases, out),
         }
         self.run_max = (self.run_max * 2).min(RUN_MAX);
         self.count_run(server, &run, len);

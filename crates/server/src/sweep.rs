@@ -51,7 +51,7 @@ fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
     let due = || marks.iter().filter_map(|(mark, _)| member::expiry_of(mark));
     let databases: &Databases = &server.databases;
     let _locks = databases.locks.many_exclusive(due().map(|(_, key)| key));
-    databases.settle();
+    databases.commit_submitted();
     let mut txn = Txn::new(databases, number, now);
     let mut ended = 0;
     for (_, key) in due() {

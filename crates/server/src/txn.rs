@@ -135,16 +135,14 @@ impl<'s> Txn<'s> {
     }
 
     /// Reads the entries of keys together. [`Txn::read`] returns them, asked for each of these keys
-    /// in this order. Does nothing if entries were read ahead already.
+    /// in this order.
     ///
     /// # Errors
     ///
     /// From the engine; nothing is read ahead then.
     pub(crate) fn read_ahead(&mut self, keys: &[&[u8]]) -> Result<()> {
-        if self.ahead.is_empty() {
-            self.ahead = self.db()?.keys.multi_get(keys)?;
-            self.ahead_taken = 0;
-        }
+        self.ahead = self.db()?.keys.multi_get(keys)?;
+        self.ahead_taken = 0;
         Ok(())
     }
 
@@ -191,8 +189,8 @@ impl<'s> Txn<'s> {
     }
 
     /// As [`Txn::read`], before a write: what has ended is removed with all that belongs to it.
-    /// That is no change to those who watch the key: it was absent before, and those who watched it
-    /// when it was there see that it has ended.
+    /// That is no change to clients that watch the key: it was absent before, and clients that
+    /// watched it when it was there see that it has ended.
     pub(crate) fn edit(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         let Some(entry) = self.raw(key)? else { return Ok(None) };
         if !entry.is_expired(self.now_ms) {
@@ -332,7 +330,7 @@ impl<'s> Txn<'s> {
         self.write(Space::Members, key, None);
     }
 
-    /// Says that a key changed, to those who watch it.
+    /// Marks a key as changed, for the clients that watch it.
     pub(crate) fn touch(&mut self, key: &[u8]) {
         if self.databases.watches.any() {
             self.pending.touched.push((self.number, key.to_vec()));
@@ -400,7 +398,7 @@ pub(crate) struct Directed {
 }
 
 impl Directed {
-    /// As `next`, for a caller who only looks at the pair.
+    /// As `next`, for a caller that only looks at the pair.
     fn next_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
         if self.reverse { self.stored.next_back_with(look) } else { self.stored.next_with(look) }
     }
@@ -426,7 +424,7 @@ pub(crate) enum Scan {
 }
 
 impl Scan {
-    /// Says how many pairs will be read, about, before the first is.
+    /// Says before the first pair is read about how many there will be.
     pub(crate) fn expecting(mut self, pairs: u64) -> Self {
         if let Self::Stored(stored) = &mut self {
             stored.stored.expect(usize::try_from(pairs).unwrap_or(usize::MAX));
@@ -434,7 +432,7 @@ impl Scan {
         self
     }
 
-    /// As `next`, for a caller who only looks at the pair: what is stored is not copied.
+    /// As `next`, for a caller that only looks at the pair: what is stored is not copied.
     pub(crate) fn next_with<T>(
         &mut self,
         look: impl FnOnce(&[u8], &[u8]) -> T,

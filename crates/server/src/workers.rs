@@ -57,7 +57,7 @@ impl Socket for UnixStream {
     }
 }
 
-/// One worker, as those who accept see it.
+/// One worker, as the listeners see it.
 struct Worker {
     handle: Handle,
     state: Arc<WorkerState>,

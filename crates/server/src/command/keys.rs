@@ -173,7 +173,7 @@ pub(super) fn keys(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Whether an entry has not ended.
+/// Returns true if an entry has not ended.
 pub(super) fn is_live(value: &[u8], now_ms: u64) -> bool {
     decode_head(value).is_some_and(|(_, expires, _)| expires == 0 || expires > now_ms)
 }
@@ -215,7 +215,7 @@ fn check_flush_option(args: Args<'_>) -> Done {
 }
 
 /// Returns true if the key is there. One that has ended is not, whether its bytes are reclaimed or
-/// not: taking it away changes nothing for those who watch it.
+/// not: taking it away changes nothing for clients that watch it.
 fn is_among(db: &Db, key: &[u8], now_ms: u64) -> bool {
     // After an error nobody knows: the key counts as changed.
     db.keys.get(key).map_or(true, |value| value.is_some_and(|value| is_live(&value, now_ms)))

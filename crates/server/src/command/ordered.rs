@@ -220,7 +220,7 @@ pub(super) fn delrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         from = Bound::Excluded(last.clone());
         let locks = &context.server.databases.locks;
         let held = (!context.in_exec).then(|| locks.many_exclusive(keys.iter().map(Vec::as_slice)));
-        context.server.databases.settle();
+        context.server.databases.commit_submitted();
         for key in &keys {
             if let Some(entry) = context.txn.edit(key)? {
                 context.txn.delete(key, &entry)?;

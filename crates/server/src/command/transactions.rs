@@ -163,7 +163,7 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     }
     let server = context.server;
     let locks = lock(server, &queue, context.client);
-    server.databases.settle();
+    server.databases.commit_submitted();
     // The moment, and the database's keyspaces, are those under the locks.
     let number = server.databases.number(context.client.database);
     context.txn = Txn::new(&server.databases, number, crate::db::now_ms());

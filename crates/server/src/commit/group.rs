@@ -87,7 +87,7 @@ impl CommitGroups {
             std::mem::take(&mut open).close(databases);
             databases.locks.gather(&mut open.locks, keys);
         }
-        databases.settle();
+        databases.commit_submitted();
         let before = open.pending.place();
         match run(&mut open.pending) {
             Ok(()) => {}

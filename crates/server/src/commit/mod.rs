@@ -142,7 +142,7 @@ pub(crate) fn overwritten<'k>(
 
 /// As [`overwritten`], but only queues the strings, to be committed together with those of other
 /// clients. The caller holds the locks of the keys and may release them: a client that reads before
-/// a write calls [`Databases::settle`]. `None` if nothing was replaced.
+/// a write calls [`Databases::commit_submitted`]. `None` if nothing was replaced.
 ///
 /// # Errors
 ///
@@ -153,13 +153,13 @@ pub(crate) fn submit_overwritten<'k>(
 ) -> Result<Option<CommitHandle>> {
     let databases = txn.databases;
     let Some(all) = take_overwritten(txn, keys)? else { return Ok(None) };
-    // Before the locks are released, so that the client that takes them next settles.
+    // Before the locks are released, so that the client that takes them next has it committed.
     databases.submitted.fetch_add(1, Ordering::Relaxed);
     let submitted = all.durability(databases.durability()).submit().inspect_err(|error| {
         databases.submitted.fetch_sub(1, Ordering::Relaxed);
         databases.note_failed_commit(error);
     })?;
-    // A write that fails after all costs those who watch an EXEC that they repeat.
+    // If the write fails after all, clients that watch a key repeat an EXEC for nothing.
     touch(databases, &txn.pending.touched);
     Ok(Some(CommitHandle::Submitted(submitted)))
 }
@@ -202,7 +202,7 @@ fn look_at_replaced(
 ) -> Result<()> {
     let is_counted = db.count.is_kept();
     if is_counted {
-        databases.settle();
+        databases.commit_submitted();
         keys.sort_unstable();
         keys.dedup();
     }
