@@ -1,4 +1,4 @@
-//! Who is connected: what `CLIENT LIST` says of each, and how one is ended from outside.
+//! The connected clients: what `CLIENT LIST` says of each, and how one is ended from outside.
 
 use std::{
     collections::BTreeMap,
@@ -111,7 +111,7 @@ impl ClientInfo {
         self.kill.notify_one();
     }
 
-    /// Whether the connection was asked to end.
+    /// Returns true if the connection was asked to end.
     pub(crate) fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Acquire)
     }
@@ -121,7 +121,7 @@ impl ClientInfo {
         self.kill.notified().await;
     }
 
-    /// Whether the client has been silent, or slow, for longer than the limits allow.
+    /// Returns true if the client has been silent, or slow, for longer than the limits allow.
     fn is_overdue(&self, limits: &Limits) -> bool {
         let stalled = self.stalled_ms.load(Ordering::Relaxed);
         let stalled_seconds = match stalled {

@@ -78,12 +78,12 @@ pub struct Limits {
     #[serde(deserialize_with = "quantity::size")]
     pub output_bytes: usize,
     /// Bytes of all clients' buffers together; the client that would pass it is closed. Replies
-    /// that were not taken have half of it: past that, those who have many are not read from.
+    /// that were not taken have half of it: past that, clients with many are not read from.
     #[serde(deserialize_with = "quantity::size")]
     pub buffers_bytes: usize,
     /// Seconds without a command after which a client is closed; 0 for never.
     pub idle_seconds: u64,
-    /// Seconds that a client may take to say who it is, where there is a password.
+    /// Seconds that a client may take to say the password, where there is one.
     pub handshake_seconds: u64,
     /// Seconds that a command may take to come in, or a reply to be taken.
     pub stall_seconds: u64,
@@ -188,14 +188,14 @@ pub struct Config {
     pub memory_bytes: u64,
     /// When writes are forced to the disk.
     pub fsync: Fsync,
-    /// File whose first line is the password; without one, everyone who connects may do all.
+    /// File whose first line is the password; without one, every client may do all.
     pub requirepass_file: Option<PathBuf>,
     /// Address of the metrics and the status page.
     #[serde(deserialize_with = "quantity::address_if_any")]
     pub metrics: Option<SocketAddr>,
-    /// Whether to serve other machines without a password.
+    /// True to serve other machines without a password.
     pub allow_open: bool,
-    /// Whether to serve the metrics and the status page, which ask for no password, to other
+    /// True to serve the metrics and the status page, which ask for no password, to other
     /// machines.
     pub metrics_open: bool,
     /// Threads that serve connections; 0 for one for each core but one, at least one; at most
@@ -373,7 +373,7 @@ impl Limits {
         self.output_bytes / 8
     }
 
-    /// Bytes of replies that all clients together have not taken, past which those who have many
+    /// Bytes of replies that all clients together have not taken, past which clients that have many
     /// are not read from.
     pub(crate) fn all_output_bytes(&self) -> usize {
         self.buffers_bytes / 2

@@ -23,8 +23,8 @@ use crate::{
     resp::{Frames, Parser, Reply},
     server::Server,
     session::Session,
-    turn::Turn,
     unsent::Unsent,
+    worker_state::WorkerState,
 };
 
 /// Bytes that are read at a time; before a password was said.
@@ -88,7 +88,7 @@ struct Connection<S> {
     out: Reply,
     /// Earlier replies, which the client has not taken.
     unsent: Unsent,
-    /// Whether the socket may hold bytes that it was given and has not sent, as TLS does.
+    /// True if the socket may hold bytes that it was given and has not sent, as TLS does.
     is_unflushed: bool,
     /// What this connection has added to the bytes of all clients' buffers, and to those of them
     /// that are unsent replies.
@@ -101,12 +101,12 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     server: Arc<Server>,
     socket: S,
     info: Arc<ClientInfo>,
-    turn: Arc<Turn>,
+    worker: Arc<WorkerState>,
 ) {
     let is_open = server.password().is_none();
     let out = Reply::new(server.config.limits.reply_bytes);
     let mut connection = Connection {
-        session: Session::new(Arc::clone(&info), is_open, turn),
+        session: Session::new(Arc::clone(&info), is_open, worker),
         server,
         socket,
         parser: Parser::default(),
@@ -135,11 +135,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if let Err(End::Gone) = done {
                 return done;
             }
-            // After all clients whose commands are here: what is sent in one go to those who are on
-            // the same machine, or behind the same wire, wakes the other side once and not each
-            // time. (Also after writes, which let the others go first before: that costs 15%
+            // After all clients whose commands are here were served. Replies to clients of one
+            // machine that are sent in one go wake it once and not each time. (Also after writes, which let the others go first before: that costs 15%
             // otherwise.)
-            if let Some(_waits) = self.session.client.turn.hold_replies(self.out.len()) {
+            if let Some(_waits) = self.session.worker.hold_replies(self.out.len()) {
                 tokio::task::yield_now().await;
             }
             self.send().await?;
@@ -147,7 +146,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.send_rest().await?;
             }
             done?;
-            self.settle();
+            self.go_idle();
         }
     }
 
@@ -160,7 +159,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.input.reserve_exact(more);
         }
         if poll_fn(|cx| self.poll_read(cx)).await? == 0 {
-            // Who has sent everything may take the replies still.
+            // A client that has sent everything may still take the replies.
             self.send_rest().await?;
             return Err(End::Gone);
         }
@@ -204,12 +203,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let ran = self.run_some(at);
                 at += ran;
                 mark = self.note_time(mark, ran);
-                if self.session.has_submitted() {
-                    // After all clients whose commands are here have had their turn, so that one
-                    // commit is of all of them.
+                if self.session.is_waiting() {
+                    // After all clients whose commands are here were served, so that one commit is
+                    // of all of them.
                     tokio::task::yield_now().await;
                     mark = Instant::now();
-                    self.session.finish_submitted(&self.server, &mut self.out);
+                    self.session.finish_waiting(&self.server, &mut self.out);
                     mark = self.note_time(mark, ran);
                 }
                 if self.out.overflowed() {
@@ -235,7 +234,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.out.error(&format!("ERR {error}"));
                 break Err(End::Closing);
             }
-            if self.session.client.is_http {
+            if self.session.is_http {
                 break Err(End::Gone);
             }
             if self.session.client.closing {
@@ -250,7 +249,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if commands > 0 {
             self.session.client.info.note_active();
             if self.unsent.len() <= self.server.config.limits.output_soft_bytes() {
-                // The command that has begun is a new one, and who sends commands is busy.
+                // The command that has begun is a new one, and a client that sends commands is busy.
                 self.session.client.info.note_stalled(false);
             }
         }
@@ -260,7 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Runs complete commands from the one at `at`; returns how many.
     fn run_some(&mut self, at: usize) -> usize {
         let Self { server, session, input, frames, out, .. } = self;
-        // What is behind earlier replies joins them.
+        // Replies join earlier ones that are not sent.
         let own = out.is_empty().then(|| out.replace_buffer(spare_buffer()));
         let mut run = || session.run(server, input, frames, at, SEND_BYTES, out);
         let ran = if server.databases.fsync() == Fsync::Always {
@@ -408,7 +407,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Before waiting: says how many bytes are kept, and gives back what is not needed.
-    fn settle(&mut self) {
+    fn go_idle(&mut self) {
         if self.input.is_empty() && self.input.capacity() > IDLE_BYTES {
             self.input = Vec::new();
         }

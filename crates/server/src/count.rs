@@ -1,4 +1,5 @@
-//! How many keys a database has: counted when somebody asks, and from then on kept with the writes.
+//! The number of keys of a database: counted when a client asks, and from then on kept with the
+//! writes.
 //!
 //! A plain `SET` writes without a look at what it replaces, so nobody knows how many keys there are
 //! until they are counted; a writer that keeps the count looks. So it is kept from the first time
@@ -80,7 +81,7 @@ impl Default for Count {
 }
 
 impl Count {
-    /// Whether a writer, which holds its keys' locks, is to add what it changes.
+    /// Returns true if a writer, which holds its keys' locks, is to add what it changes.
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
         self.state.load(Ordering::Relaxed) != OFF

@@ -43,7 +43,7 @@ fn keys(databases: &Databases, db: &Db) -> Result<Tally> {
     }
     let snapshot = {
         let _all = databases.locks.everything();
-        databases.settle();
+        databases.commit_submitted();
         count.begin();
         databases.engine.snapshot()
     };

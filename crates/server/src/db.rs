@@ -3,7 +3,7 @@
 //!
 //! A database has three keyspaces: its keys, the members of its collections, and the work that is
 //! left for later (times of expiry, collections to reclaim). Which number's keyspaces a database
-//! has is a map that `SWAPDB` changes. Emptying clears the keyspaces, whatever their size.
+//! has is a map that `SWAPDB` changes.
 
 use std::{
     ops::Bound,
@@ -15,15 +15,15 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rhumb::{Batch, Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result, Submitted};
+use rhumb::{Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result};
 
 use crate::{
     config::Fsync,
     count::Count,
     encode::{
         format::{
-            DATABASES, FORMAT_VERSION, SYSTEM_CLEARING, SYSTEM_KEYSPACE, SYSTEM_MAP,
-            SYSTEM_NEXT_ID, SYSTEM_VERSION, WORK_EXPIRY,
+            DATABASES, FORMAT_VERSION, SYSTEM_KEYSPACE, SYSTEM_MAP, SYSTEM_NEXT_ID, SYSTEM_VERSION,
+            WORK_EXPIRY,
         },
         member,
     },
@@ -35,10 +35,6 @@ use crate::{
 
 /// Collection numbers that are reserved at a time. A crash loses at most this number of them.
 const IDS_RESERVED: u64 = 1 << 16;
-
-/// The largest database, in entries, those that were removed included, that is emptied entry by
-/// entry: that takes some hundred microseconds, less than one sync.
-const FEW_ENTRIES: u64 = 1024;
 
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
@@ -54,8 +50,8 @@ pub(crate) struct Db {
     pub(crate) members: Keyspace,
     /// Times of expiry and collections to reclaim.
     pub(crate) work: Keyspace,
-    /// Whether a collection may be among the keys: while there is none, a plain `SET` need not look
-    /// at what it replaces.
+    /// True if a collection may be among the keys. While it is false, a plain `SET` need not look at
+    /// what it replaces.
     pub(crate) has_collections: AtomicBool,
     pub(crate) count: Count,
     /// Where draws among all keys look.
@@ -68,15 +64,16 @@ pub(crate) struct Databases {
     opened: [OnceLock<Db>; DATABASES],
     opening: Mutex<()>,
     map: [AtomicU8; DATABASES],
-    system: Keyspace,
+    /// What the server keeps about the databases.
+    pub(crate) system: Keyspace,
     next_id: AtomicU64,
     /// Numbers below this may be used.
     reserved_ids: Mutex<u64>,
     fsync: AtomicU8,
-    /// Whether something was committed since the last sync of each second.
+    /// True if something was committed since the last sync of each second.
     unsynced: AtomicBool,
     /// Batches that were submitted and are not finished.
-    submitted: AtomicUsize,
+    pub(crate) submitted: AtomicUsize,
     pub(crate) locks: Locks,
     pub(crate) watches: Watches,
     pub(crate) health: Arc<Health>,
@@ -138,7 +135,6 @@ impl Databases {
             health,
         };
         databases.set_fsync(fsync);
-        databases.finish_clearing()?;
         for number in 0..DATABASES {
             if databases.engine.has_keyspace(&keyspace_name(number, "keys")) {
                 databases.numbered(number as u8)?;
@@ -148,24 +144,13 @@ impl Databases {
         Ok(databases)
     }
 
-    /// Empties again what a crash left half emptied.
-    fn finish_clearing(&self) -> Result<()> {
-        let marks: Vec<_> = self.system.prefix(SYSTEM_CLEARING).collect::<Result<_>>()?;
-        for (mark, _) in marks {
-            if let Some(number) = mark.get(SYSTEM_CLEARING.len()) {
-                self.clear(*number)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The number of the keyspaces that the database has at present.
     #[inline]
     pub(crate) fn number(&self, database: usize) -> u8 {
         self.map[database].load(Ordering::Acquire)
     }
 
-    /// The database that has the keyspaces of this number: to those who watch keys. The caller
+    /// The database that has the keyspaces of this number: clients watch its keys. The caller
     /// holds a lock, so that no databases are exchanged.
     pub(crate) fn database_of(&self, number: u8) -> usize {
         (0..DATABASES).find(|at| self.number(*at) == number).unwrap_or_default()
@@ -244,56 +229,6 @@ impl Databases {
         Ok(())
     }
 
-    /// Empties the keyspaces of a number at once. The caller holds all locks. What holds little is
-    /// removed by one batch: taking a keyspace away is the same for any size, but it waits for the
-    /// disk several times.
-    ///
-    /// # Errors
-    ///
-    /// From the engine; what was begun is finished when the data are opened again.
-    pub(crate) fn clear(&self, number: u8) -> Result<()> {
-        self.clear_marked(number).inspect_err(|error| self.health.write_failed(error))
-    }
-
-    fn clear_marked(&self, number: u8) -> Result<()> {
-        let db = self.numbered(number)?;
-        let spaces = [&db.keys, &db.members, &db.work];
-        match spaces.map(Keyspace::entries_at_most).iter().sum() {
-            0 => {}
-            1..=FEW_ENTRIES => self.remove_few(spaces)?,
-            _ => self.clear_many(number, db)?,
-        }
-        db.has_collections.store(false, Ordering::Relaxed);
-        db.count.clear();
-        db.segments.forget();
-        Ok(())
-    }
-
-    /// Removes all that the keyspaces hold, as one write.
-    fn remove_few(&self, spaces: [&Keyspace; 3]) -> Result<()> {
-        let mut batch = self.engine.batch().durability(self.durability());
-        for space in spaces {
-            for pair in space.iter() {
-                batch.remove(space, pair?.0);
-            }
-        }
-        if batch.is_empty() {
-            return Ok(());
-        }
-        batch.commit()?;
-        self.note_commit();
-        Ok(())
-    }
-
-    fn clear_many(&self, number: u8, db: &Db) -> Result<()> {
-        let mark = [SYSTEM_CLEARING, &[number]].concat();
-        self.system.insert(&mark, [])?;
-        db.keys.clear()?;
-        db.members.clear()?;
-        db.work.clear()?;
-        self.system.remove(&mark)
-    }
-
     /// When a write is forced to the disk.
     pub(crate) fn fsync(&self) -> Fsync {
         Fsync::from_byte(self.fsync.load(Ordering::Relaxed))
@@ -315,7 +250,9 @@ impl Databases {
         self.health.wrote();
     }
 
-    /// Says that a commit failed: the databases' counts may know of it.
+    /// Says that a commit failed. Nothing of it is visible, but the databases' counts were changed
+    /// before it: they are forgotten. After a failed sync its record may be in the log all the
+    /// same, and is replayed when the data are opened again.
     pub(crate) fn note_failed_commit(&self, error: &Error) {
         self.forget_counts();
         self.health.write_failed(error);
@@ -350,37 +287,6 @@ impl Databases {
         Ok(())
     }
 
-    /// Queues a batch, to be committed together with those of other clients. The caller holds the
-    /// locks of its keys and may release them: a client that reads before a write calls
-    /// [`Databases::settle`].
-    ///
-    /// # Errors
-    ///
-    /// From the engine; nothing is queued then.
-    pub(crate) fn submit(&self, batch: Batch) -> Result<Submitted> {
-        // Before the locks are released, so that who takes them next settles.
-        self.submitted.fetch_add(1, Ordering::Relaxed);
-        batch.submit().inspect_err(|error| {
-            self.submitted.fetch_sub(1, Ordering::Relaxed);
-            self.note_failed_commit(error);
-        })
-    }
-
-    /// Sees to it that a batch is committed.
-    ///
-    /// # Errors
-    ///
-    /// From the engine; the batch did not happen.
-    pub(crate) fn finish(&self, submitted: Submitted) -> Result<()> {
-        let done = submitted.finish();
-        self.submitted.fetch_sub(1, Ordering::Relaxed);
-        match &done {
-            Ok(()) => self.note_commit(),
-            Err(error) => self.note_failed_commit(error),
-        }
-        done
-    }
-
     /// Has the databases' counts begin again.
     fn forget_counts(&self) {
         self.opened().for_each(|(_, db)| db.count.forget());
@@ -389,7 +295,7 @@ impl Databases {
     /// Commits what other clients have submitted. To be called under the locks of the keys, before
     /// they are read for a write: what was submitted under these locks is to be seen.
     #[inline]
-    pub(crate) fn settle(&self) {
+    pub(crate) fn commit_submitted(&self) {
         if self.submitted.load(Ordering::Relaxed) > 0 {
             self.engine.commit_submitted();
         }

@@ -33,7 +33,7 @@ impl From<String> for Fault {
 
 impl Fault {
     /// Writes the error reply of a command that failed, and remembers what the engine met.
-    pub(crate) fn tell(&self, databases: &Databases, out: &mut Reply) {
+    pub(crate) fn report(&self, databases: &Databases, out: &mut Reply) {
         if let Self::Engine(error) = self {
             databases.health.met(error);
         }

@@ -74,7 +74,7 @@ static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
     Arc::new(server)
 });
 
-/// Bytes that a client sends who has said the password.
+/// Bytes that a client sends that has said the password.
 pub fn session(data: &[u8]) {
     let server = &*SERVER;
     let info = Arc::new(ClientInfo::new(9, String::new(), String::new()));
@@ -88,7 +88,7 @@ pub fn session(data: &[u8]) {
     let mut at = 0;
     while at < frames.len() && !session.client.closing {
         at += session.run(server, &input, &frames, at, 1 << 20, &mut out);
-        session.finish_submitted(server, &mut out);
+        session.finish_waiting(server, &mut out);
         out.clear(1 << 20);
     }
     drop(parsed);

@@ -1,6 +1,6 @@
 //! Patterns of `KEYS`, `SCAN` and their kin: `*`, `?`, `[a-z]`, `[^a]` and `\`.
 
-/// Whether `text` matches `pattern`. Takes at most the product of their lengths.
+/// Returns true if `text` matches `pattern`. Takes at most the product of their lengths.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // Where to go on if what follows the last star does not match: only that star has to move.

@@ -148,7 +148,7 @@ impl Health {
         }
     }
 
-    /// Says that a commit failed; nothing of it happened.
+    /// Says that a commit failed: nothing of it is visible.
     #[cold]
     pub(crate) fn write_failed(&self, error: &Error) {
         if is_of_disk(error) {

@@ -42,7 +42,7 @@ pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener) {
         };
         let server = Arc::clone(&server);
         tokio::spawn(async move {
-            // Who is too slow is left.
+            // A client that is too slow is left.
             let _ = tokio::time::timeout(REQUEST, answer(&server, socket)).await;
             drop(place);
         });

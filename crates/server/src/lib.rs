@@ -7,11 +7,12 @@
 //! | `listen`, `accept`, `tls`, `unix_socket`, `workers` | sockets, the life of the server |
 //! | `http`, `exposition`, `status`, `history` | the metrics, the status page and what it shows of the last hour |
 //! | `connection` | one connection: bytes in, replies out |
-//! | `session` | one client: commands to replies |
-//! | `commit` | how a command is committed |
-//! | `command` | what each command does |
-//! | `server` | what all connections share |
-//! | `turn`, `fault`, `txn`, `counting`, `db`, `count`, `watch`, `locks` | reads and pending writes, databases, atomicity |
+//! | `session` | one client: commands to replies, and which of them are run together |
+//! | `execute` | how commands are run: alone, in a commit group, or as a run of neighbours |
+//! | `command` | what each command does, and a client's state |
+//! | `worker_state`, `server` | what the connections of one worker share, and what all share |
+//! | `clear`, `commit` | every way of committing |
+//! | `fault`, `txn`, `counting`, `db`, `count`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod clear;
 mod clients;
 mod command;
 mod commit;
@@ -33,14 +35,18 @@ mod descriptors;
 mod disk;
 mod encode;
 mod error;
+mod execute;
 mod exposition;
 mod fault;
+// For the fuzz targets of `fuzz/`, which see a session and a server that are no public API.
+#[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod glob;
 mod health;
 mod history;
 mod http;
+mod http_request;
 mod json;
 mod listen;
 mod locks;
@@ -61,11 +67,11 @@ mod status;
 mod sweep;
 #[cfg(feature = "tls")]
 mod tls;
-mod turn;
 mod txn;
 mod unix_socket;
 mod unsent;
 mod watch;
+mod worker_state;
 mod workers;
 
 use std::{fmt, io, net::SocketAddr, sync::Arc};

@@ -25,8 +25,8 @@ use crate::{
     log::Event,
     server::Server,
     sweep,
-    turn::Turn,
     unix_socket::SocketFile,
+    worker_state::WorkerState,
     workers::{Assign, Socket},
 };
 
@@ -235,7 +235,7 @@ fn accept<S: Socket>(
     let Some(info) = enter(server, from, to) else { return refuse(socket) };
     let id = info.id;
     let serving = Arc::clone(server);
-    if assign.serve(socket, |socket, turn| serve_one(serving, socket, info, turn)).is_err() {
+    if assign.serve(socket, |socket, worker| serve_one(serving, socket, info, worker)).is_err() {
         server.clients.leave(id);
     }
 }
@@ -244,10 +244,10 @@ async fn serve_one<S: Socket>(
     server: Arc<Server>,
     socket: io::Result<S>,
     info: Arc<ClientInfo>,
-    turn: Arc<Turn>,
+    worker: Arc<WorkerState>,
 ) {
     match socket {
-        Ok(socket) => connection::serve(server, socket, info, turn).await,
+        Ok(socket) => connection::serve(server, socket, info, worker).await,
         Err(_) => server.clients.leave(info.id),
     }
 }

@@ -3,9 +3,9 @@
 //! A fixed number of stripes; a key's stripe is given by its hash, whatever its database, so that
 //! swapping databases changes nothing here. Rules: (1) a task takes its locks in one call, (2) in
 //! ascending order of stripes, (3) holds them over no `await`, (4) takes no others meanwhile, and
-//! (5) calls `Databases::settle` before it reads: a `SET` may have been submitted under these locks
-//! and be waiting for its commit without them. A turn (`turn.rs`) holds locks for longer and takes
-//! more meanwhile, but waits for none while it has some.
+//! (5) calls `Databases::commit_submitted` before it reads: a `SET` may have been submitted under these locks
+//! and be waiting for its commit without them. A commit group holds locks for longer and takes more
+//! meanwhile, but waits for none while it has some.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct Locks {
     stripes: Box<[Arc<RwLock<()>>]>,
 }
 
-/// Stripes that a turn has locked against everyone.
+/// Stripes that a commit group has locked against everyone.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     guards: Vec<ArcRwLockWriteGuard<RawRwLock, ()>>,
@@ -92,8 +92,8 @@ impl Locks {
         Held::ManyExclusive(stripes.into_iter().map(|at| self.stripes[at].write()).collect())
     }
 
-    /// Adds the locks of some keys, against everyone, to those of a turn. Waits for them if the
-    /// turn has none yet; else says whether all could be had at once.
+    /// Adds the locks of some keys, against everyone, to those of a commit group. Waits for them
+    /// if the group has none yet; else returns true if all could be had at once.
     pub(crate) fn gather<'k>(
         &self,
         held: &mut Gathered,

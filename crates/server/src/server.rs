@@ -14,6 +14,7 @@ use rhumb_share::Shared;
 use tokio::sync::Notify;
 
 use crate::{
+    clear,
     clients::{ClientInfo, Clients},
     config::Config,
     config_error::ConfigError,
@@ -88,6 +89,7 @@ impl Server {
             .open()?;
         let health = Arc::new(Health::new(Arc::clone(&log)));
         let databases = Databases::open(engine, config.fsync, health)?;
+        clear::finish(&databases)?;
         let stats = databases.engine.stats();
         let fields = [
             directory(),
@@ -202,7 +204,7 @@ impl Server {
         self.stop.notify_one();
     }
 
-    /// Whether the server was asked to end.
+    /// Returns true if the server was asked to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }

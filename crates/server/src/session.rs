@@ -1,55 +1,62 @@
 //! One client's session: from the commands in its buffer to the replies. Knows of no socket.
+//!
+//! Neighbours in a pipeline are run together if their rows in the table say so: reads share one
+//! read, strings that are overwritten share one batch. Other writes join the commit group of the
+//! worker. A client sees its own writes: what waits for a commit is finished before anything is run
+//! that might look at it.
 
-use std::{
-    borrow::Cow,
-    ops::Range,
-    sync::{Arc, atomic::Ordering},
-};
+mod refusal;
+mod run;
+mod waiting;
 
-use rhumb::Submitted;
+use std::sync::{Arc, atomic::Ordering};
 
 use crate::{
     clients::ClientInfo,
-    command::{self, COMMANDS, Client, Command, Flags, transactions},
-    commit,
+    command::{Client, Command, Flags, Pipelining, transactions},
     config::Fsync,
+    execute::Runner,
     fault::Fault,
+    http_request::is_http,
     log::Event,
-    resp::{Args, Frames, ReadLimits, Reply},
+    resp::{Frames, ReadLimits, Reply},
     server::Server,
-    turn::{Ticket, Turn},
+    worker_state::WorkerState,
 };
 
-/// The longest key, in bytes: the engine's.
-const KEY_BYTES_MAX: usize = 64 << 10;
-
-/// How many commands of one kind are run together, at most.
-const RUN_MAX: usize = 256;
+use refusal::{are_keys_short, unknown_command, wrong_arguments};
+use run::{Finder, Found, Pipeline, RUN_MAX, Run, is_overwrite, is_shared_read};
+use waiting::WaitingReplies;
 
 /// One client: its state, and what it has under way.
 pub(crate) struct Session {
     pub(crate) client: Client,
+    /// What the clients of this one's worker share.
+    pub(crate) worker: Arc<WorkerState>,
+    /// The client speaks HTTP: the connection ends, and nothing more is sent.
+    pub(crate) is_http: bool,
+    finder: Finder,
     /// How many commands are run together: fewer if their values are large, or after a failure.
     run_max: usize,
-    /// Writes that wait for their commit, and how many commands they are of: their replies are
-    /// written by [`Session::finish_submitted`], before anything else is.
-    submitted: Option<(Submitted, usize)>,
-    /// The turns that commands have joined, and the places of their replies.
-    joined: Vec<Joined>,
-}
-
-/// Neighbouring commands that have joined the same turn.
-struct Joined {
-    ticket: Ticket,
-    replies: Range<usize>,
-    commands: usize,
+    /// Commits that replies wait for, in the order of the replies.
+    waiting: WaitingReplies,
 }
 
 impl Session {
-    /// A client that has just come, of the worker that has these turns.
-    pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool, turn: Arc<Turn>) -> Self {
-        let client = Client::new(info, authenticated, turn);
-        Self { client, run_max: RUN_MAX, submitted: None, joined: Vec::new() }
+    /// A client of this worker that has just come.
+    pub(crate) fn new(
+        info: Arc<ClientInfo>,
+        authenticated: bool,
+        worker: Arc<WorkerState>,
+    ) -> Self {
+        Self {
+            client: Client::new(info, authenticated),
+            worker,
+            is_http: false,
+            finder: Finder::default(),
+            run_max: RUN_MAX,
+            waiting: WaitingReplies::default(),
+        }
     }
 
     /// What the client may send now.
@@ -82,163 +89,117 @@ impl Session {
         most: usize,
         out: &mut Reply,
     ) -> usize {
+        let pipeline = Pipeline::new(buffer, frames);
         let mut at = from;
-        while at < frames.len() && out.len() < most && !self.client.closing && !out.overflowed() {
-            at += match self.run_together(server, (buffer, frames), at, most, out) {
-                0 => {
-                    self.run_one(server, frames.command(buffer, at), out);
-                    1
-                }
-                together => together,
-            };
+        while at < pipeline.len() && out.len() < most && !self.client.closing && !out.overflowed() {
+            at += self.run_next(server, pipeline, at, most, out);
         }
         at - from
     }
 
-    /// Runs the plain `GET`s, or the plain `SET`s and `MSET`s, that come next; returns how many.
-    fn run_together(
+    /// Runs the command at `at`, and those that come after it and may be run together with it.
+    /// Returns how many were run.
+    fn run_next(
         &mut self,
         server: &Server,
-        (buffer, frames): (&[u8], &Frames),
+        pipeline: Pipeline<'_>,
+        at: usize,
+        most: usize,
+        out: &mut Reply,
+    ) -> usize {
+        let args = pipeline.at(at);
+        let found = self.finder.find(args.at(0));
+        let may_share = self.client.authenticated && self.client.queue.is_none();
+        if let Some((_, command)) = found.filter(|_| may_share) {
+            if is_shared_read(command, args) {
+                return self.run_reads(server, pipeline, at, most, out);
+            }
+            if is_overwrite(command, args) {
+                return self.run_overwrites(server, pipeline, at, out);
+            }
+        }
+        self.run_one(server, found, (pipeline, at), out);
+        1
+    }
+
+    /// Runs the reads that come next as one read; returns how many were run.
+    fn run_reads(
+        &mut self,
+        server: &Server,
+        pipeline: Pipeline<'_>,
         from: usize,
         most: usize,
         out: &mut Reply,
     ) -> usize {
-        if !self.client.authenticated || self.client.queue.is_some() {
-            return 0;
+        self.finish_waiting(server, out);
+        let run = Run::gather(pipeline, from, self.run_max, &mut self.finder, is_shared_read);
+        let calls = run.calls(pipeline);
+        let ran = self.runner(server, out).read_together(calls, (run.len(), run.keys()), most);
+        if run.len() > 1 {
+            // Values that were read and not asked for were read in vain.
+            self.run_max = if ran < run.len() { ran } else { (self.run_max * 2).min(RUN_MAX) };
         }
-        let commands =
-            (from..frames.len().min(from + self.run_max)).map(|at| frames.command(buffer, at));
-        let first = frames.command(buffer, from);
-        if is_set(first) || is_mset(first) {
-            self.finish_joined(server, out);
-            self.client.turn.close(&server.databases);
-            return self.run_sets(server, commands, from..frames.len(), out);
-        }
-        if !is_get(first) {
-            return 0;
-        }
-        self.finish_joined(server, out);
-        let (databases, database) = (&server.databases, self.client.database);
-        self.note_command(COMMANDS.get);
-        if from + 1 == frames.len() {
-            // The usual one: nothing is collected for it.
-            let (_, absent) = command::get_run(databases, database, &[first.at(1)], most, out);
-            server.metrics.count(COMMANDS.get, 1);
-            server.metrics.count_absent(absent);
-            return 1;
-        }
-        let keys: Vec<&[u8]> =
-            commands.take_while(|args| is_get(*args)).map(|args| args.at(1)).collect();
-        let (answered, absent) = command::get_run(databases, database, &keys, most, out);
-        server.metrics.count_absent(absent);
-        self.run_max =
-            if answered < keys.len() { answered } else { (self.run_max * 2).min(RUN_MAX) };
-        server.metrics.count(COMMANDS.get, answered);
-        answered
+        self.count_run(server, &run, ran);
+        ran
     }
 
-    /// Sets the pairs of the `SET`s and `MSET`s at the front of `commands`, which are the first of
-    /// those at `places`; returns how many. The last ones of a client are only submitted if there
-    /// are others whose commits they can share.
-    fn run_sets<'a>(
+    /// Runs the commands that come next and only overwrite strings as one commit; returns how many.
+    /// The last ones of a client are only submitted if there are others whose commits they can
+    /// share.
+    fn run_overwrites(
         &mut self,
         server: &Server,
-        commands: impl Iterator<Item = Args<'a>>,
-        places: std::ops::Range<usize>,
+        pipeline: Pipeline<'_>,
+        from: usize,
         out: &mut Reply,
     ) -> usize {
-        let (mut pairs, mut sets, mut msets) = (Vec::new(), 0, 0);
-        for args in commands {
-            if is_set(args) {
-                sets += 1;
-            } else if is_mset(args) {
-                msets += 1;
-            } else {
-                break;
-            }
-            pairs.extend((1..args.len()).step_by(2).map(|at| (args.at(at), args.at(at + 1))));
-        }
-        let (databases, together) = (&server.databases, sets + msets);
-        let may_share = together == places.len()
-            && server.clients.count() > 1
-            && databases.fsync() != Fsync::Always;
-        let done = if may_share {
-            command::submit_run(databases, self.client.database, &pairs)
-                .map(|submitted| self.submitted = Some((submitted, together)))
-        } else {
-            command::set_run(databases, self.client.database, &pairs)
-                .map(|()| (0..together).for_each(|_| out.ok()))
-        };
-        if let Err(error) = done {
-            if together > 1 {
+        self.finish_waiting(server, out);
+        let run = Run::gather(pipeline, from, self.run_max, &mut self.finder, is_overwrite);
+        let (first, len) = (out.len(), run.len());
+        let may_wait = run.is_last(pipeline) && self.shares_commits(server);
+        let done = self.runner(server, out).overwrite_together(run.calls(pipeline), may_wait);
+        match done {
+            Ok(None) => {}
+            Ok(Some(handle)) => self.waiting.push(handle, first..out.len(), len),
+            Err(_) if len > 1 => {
                 // Nothing was written: each by itself says why, and the others are.
                 self.run_max = 1;
-                return 0;
+                return self.run_overwrites(server, pipeline, from, out);
             }
-            Fault::from(error).tell(&server.databases, out);
+            Err(error) => Fault::from(error).report(&server.databases, out),
         }
         self.run_max = (self.run_max * 2).min(RUN_MAX);
-        server.metrics.count(COMMANDS.set, sets);
-        server.metrics.count(COMMANDS.mset, msets);
-        self.note_command(if sets > 0 { COMMANDS.set } else { COMMANDS.mset });
-        together
+        self.count_run(server, &run, len);
+        len
     }
 
-    /// Whether writes wait for their commit, and their replies with them.
-    pub(crate) fn has_submitted(&self) -> bool {
-        self.submitted.is_some() || !self.joined.is_empty()
+    fn runner<'r, 's>(&'r mut self, server: &'s Server, out: &'r mut Reply) -> Runner<'r, 's> {
+        Runner { server, groups: &self.worker.groups, client: &mut self.client, out }
     }
 
-    /// Says that a command has joined a turn, and where its reply is.
-    fn note_joined(&mut self, ticket: Ticket, reply: Range<usize>) {
-        match self.joined.last_mut() {
-            Some(last) if last.ticket.is_with(&ticket) && last.replies.end == reply.start => {
-                last.replies.end = reply.end;
-                last.commands += 1;
-            }
-            _ => self.joined.push(Joined { ticket, replies: reply, commands: 1 }),
+    /// Returns true if there are other clients that can share commits. Where each commit waits for
+    /// the disk the engine has them share it.
+    fn shares_commits(&self, server: &Server) -> bool {
+        server.clients.count() > 1 && server.databases.fsync() != Fsync::Always
+    }
+
+    /// Counts the calls of a run of which `ran` commands were run.
+    fn count_run(&self, server: &Server, run: &Run, ran: usize) {
+        for (index, calls) in run.counts(ran) {
+            server.metrics.count(index, calls);
+            self.note_command(index);
         }
     }
 
-    /// Closes the turns that commands have joined; if one failed, their replies are errors.
-    fn finish_joined(&mut self, server: &Server, out: &mut Reply) {
-        if self.joined.is_empty() {
-            return;
-        }
-        let joined = std::mem::take(&mut self.joined);
-        let finish = |of: &Joined| self.client.turn.finish(&server.databases, &of.ticket);
-        let results: Vec<_> = joined.iter().map(finish).collect();
-        if results.iter().all(Result::is_ok) {
-            return;
-        }
-        let first = joined[0].replies.start;
-        let written = out.split_off(first);
-        let mut at = first;
-        for (Joined { replies, commands, .. }, result) in joined.into_iter().zip(results) {
-            let end = if result.is_ok() { replies.end } else { replies.start };
-            out.raw(&written[at - first..end - first]);
-            at = replies.end;
-            if let Err(error) = result {
-                server.databases.health.met(&error);
-                let fault = Fault::from(error);
-                (0..commands).for_each(|_| fault.write(out));
-            }
-        }
-        out.raw(&written[at - first..]);
+    /// Returns true if replies wait for a commit.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
-    /// Commits the writes that wait, if nobody has meanwhile, and replies.
-    pub(crate) fn finish_submitted(&mut self, server: &Server, out: &mut Reply) {
-        self.finish_joined(server, out);
-        let Some((submitted, commands)) = self.submitted.take() else { return };
-        match server.databases.finish(submitted) {
-            Ok(()) => (0..commands).for_each(|_| out.ok()),
-            Err(error) => {
-                server.databases.health.met(&error);
-                let fault = Fault::from(error);
-                (0..commands).for_each(|_| fault.write(out));
-            }
+    /// Finishes the commits that replies wait for. Replies to what failed become errors.
+    pub(crate) fn finish_waiting(&mut self, server: &Server, out: &mut Reply) {
+        if !self.waiting.is_empty() {
+            self.waiting.finish(&server.databases, &self.worker.groups, out);
         }
     }
 
@@ -246,9 +207,36 @@ impl Session {
         self.client.info.last_command.store(index, Ordering::Relaxed);
     }
 
+    /// Returns true if a command is to join the commit group of the worker: others may share its
+    /// commit, or those that come next in its own pipeline.
+    fn may_join(
+        &mut self,
+        server: &Server,
+        command: &Command,
+        pipeline: Pipeline<'_>,
+        at: usize,
+    ) -> bool {
+        if !command.shares_commits() || server.databases.fsync() == Fsync::Always {
+            return false;
+        }
+        server.clients.count() > 1
+            || !self.waiting.is_empty()
+            || (at + 1 < pipeline.len() && {
+                let next = pipeline.at(at + 1);
+                let found = self.finder.find(next.at(0));
+                found.is_some_and(|(_, next)| next.pipelining == Pipelining::SharedCommit)
+            })
+    }
+
     /// Runs or queues one command.
-    fn run_one(&mut self, server: &Server, args: Args<'_>, out: &mut Reply) {
-        let found = command::find(args.at(0));
+    fn run_one(
+        &mut self,
+        server: &Server,
+        found: Option<Found>,
+        (pipeline, at): (Pipeline<'_>, usize),
+        out: &mut Reply,
+    ) {
+        let args = pipeline.at(at);
         if is_http(args, found.is_some()) {
             return self.end_http(server);
         }
@@ -256,8 +244,7 @@ impl Session {
             return self.refuse(&unknown_command(args), out);
         };
         if let Some(fault) = wrong_arguments(command, args) {
-            if command.name == "exec" {
-                // An EXEC that cannot be run ends the transaction all the same.
+            if command.flags.has(Flags::RUNS_QUEUE) {
                 transactions::reset(server, &mut self.client);
                 let why = fault.trim_start_matches("ERR ");
                 out.error(&format!("EXECABORT Transaction discarded because of: {why}"));
@@ -268,44 +255,44 @@ impl Session {
         if !self.client.authenticated && !command.flags.has(Flags::NO_AUTH) {
             return self.refuse("NOAUTH Authentication required.", out);
         }
-        if command::keys_of(command, args).any(|key| key.len() > KEY_BYTES_MAX) {
+        if !are_keys_short(command, args) {
             return self.refuse("ERR a key has at most 65536 bytes", out);
         }
         server.metrics.count(index, 1);
         self.note_command(index);
-        match &mut self.client.queue {
-            Some(queue) if !command.flags.has(Flags::NOT_QUEUED) => {
-                if command.flags.has(Flags::NO_MULTI) {
-                    return self.refuse("ERR Command not allowed inside a transaction", out);
-                }
-                if queue.bytes() + args.bytes() > server.config.limits.query_bytes {
-                    return self.refuse("ERR too many bytes are queued by MULTI", out);
-                }
-                queue.push(command, args);
-                self.client.info.queued.store(queue.len(), Ordering::Relaxed);
-                out.simple("QUEUED");
+        if let Some(queue) =
+            self.client.queue.as_mut().filter(|_| !command.flags.has(Flags::NOT_QUEUED))
+        {
+            if command.flags.has(Flags::NO_MULTI) {
+                return self.refuse("ERR Command not allowed inside a transaction", out);
             }
-            None if commit::may_join(server, command) => {
-                let from = out.len();
-                if let Some(ticket) = commit::join(server, &mut self.client, out, command, args) {
-                    self.note_joined(ticket, from..out.len());
-                }
+            if queue.bytes() + args.bytes() > server.config.limits.query_bytes {
+                return self.refuse("ERR too many bytes are queued by MULTI", out);
             }
-            _ => {
-                // What this client has written before is to be seen.
-                self.finish_joined(server, out);
-                if command.flags.has(Flags::SLOW) {
-                    let run = || commit::execute(server, &mut self.client, out, command, args);
-                    return tokio::task::block_in_place(run);
-                }
-                commit::execute(server, &mut self.client, out, command, args);
+            queue.push(command, args);
+            self.client.info.queued.store(queue.len(), Ordering::Relaxed);
+            return out.simple("QUEUED");
+        }
+        if self.client.queue.is_none() && self.may_join(server, command, pipeline, at) {
+            let from = out.len();
+            if let Some(handle) = self.runner(server, out).join((command, args)) {
+                self.waiting.push(handle, from..out.len(), 1);
             }
+            return;
+        }
+        // What this client has written before is to be seen.
+        self.finish_waiting(server, out);
+        let mut runner = self.runner(server, out);
+        if command.flags.has(Flags::SLOW) {
+            tokio::task::block_in_place(|| runner.alone((command, args)));
+        } else {
+            runner.alone((command, args));
         }
     }
 
     /// Ends the connection of a browser: what follows is the body of a request, which a page chose.
     fn end_http(&mut self, server: &Server) {
-        (self.client.is_http, self.client.closing) = (true, true);
+        (self.is_http, self.client.closing) = (true, true);
         server.clients.note_http();
         let client = ("client", self.client.info.address.as_str().into());
         let message = "a client spoke HTTP, and its connection is ended";
@@ -322,79 +309,8 @@ impl Session {
 
     /// Ends the session: nothing that it registered stays.
     pub(crate) fn end(&mut self, server: &Server) {
-        if let Some((submitted, _)) = self.submitted.take() {
-            // Nobody is left to be told.
-            let _ = server.databases.finish(submitted);
-        }
-        if !self.joined.is_empty() {
-            self.client.turn.close(&server.databases);
-        }
+        self.waiting.finish_untold(&server.databases, &self.worker.groups);
         transactions::unwatch_all(server, &mut self.client);
         server.clients.leave(self.client.info.id);
     }
-}
-
-/// Returns true for a line of an HTTP request, which a web page can make a browser send: a name
-/// that Redis ends the connection at as well, or a request line, which is no command that succeeds.
-fn is_http(args: Args<'_>, is_known: bool) -> bool {
-    let name = args.at(0);
-    if !is_known {
-        let is_named = ["post", "host:"].iter().any(|word| command::is_word(name, word));
-        return is_named || is_request_line(args);
-    }
-    command::is_word(name, "get") && is_request_line(args)
-}
-
-/// Returns true for a method, a target and a version, as in `GET / HTTP/1.1`.
-fn is_request_line(args: Args<'_>) -> bool {
-    args.len() == 3 && args.at(2).starts_with(b"HTTP/")
-}
-
-/// Whether a command is `GET`.
-fn is_get(args: Args<'_>) -> bool {
-    args.len() == 2 && args.at(0).eq_ignore_ascii_case(b"get")
-}
-
-/// Whether a command is `SET` without options.
-fn is_set(args: Args<'_>) -> bool {
-    args.len() == 3 && args.at(0).eq_ignore_ascii_case(b"set")
-}
-
-/// Whether a command is `MSET` of whole pairs.
-fn is_mset(args: Args<'_>) -> bool {
-    args.len() >= 3 && !args.len().is_multiple_of(2) && args.at(0).eq_ignore_ascii_case(b"mset")
-}
-
-/// The error for arguments that are too few or too many, or a part that there is not.
-fn wrong_arguments(command: &Command, args: Args<'_>) -> Option<String> {
-    let mut name = Cow::Borrowed(command.name);
-    let mut fits = command.takes(args.len());
-    if let Some(word) = args.get(1).filter(|_| !command.parts.is_empty()) {
-        let Some((part, arity)) = command.part(word) else {
-            let word = String::from_utf8_lossy(word);
-            let name = command.name.to_uppercase();
-            return Some(format!("ERR unknown subcommand '{word}'. Try {name} HELP."));
-        };
-        name = format!("{name}|{part}").into();
-        fits = command::takes(*arity, args.len());
-    }
-    (!fits).then(|| format!("ERR wrong number of arguments for '{name}' command"))
-}
-
-/// The longest part of an unknown command that is repeated to the client, in bytes.
-const REPEATED_BYTES_MAX: usize = 128;
-
-fn unknown_command(args: Args<'_>) -> String {
-    let text = |bytes: &[u8], most: usize| {
-        String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
-    };
-    let mut repeated = String::new();
-    for argument in args.iter_from(1) {
-        if repeated.len() >= REPEATED_BYTES_MAX {
-            break;
-        }
-        repeated += &format!("'{}' ", text(argument, REPEATED_BYTES_MAX - repeated.len()));
-    }
-    let name = text(args.at(0), REPEATED_BYTES_MAX);
-    format!("ERR unknown command '{name}', with args beginning with: {repeated}")
 }

@@ -13,6 +13,7 @@ use rhumb_share::{
 };
 
 use crate::{
+    commit,
     config_error::ConfigError,
     error::ServeError,
     log::Event,
@@ -48,7 +49,10 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
         }
     }
     let mut builder = Shared::on(host)
-        .commit_by(move |batch| commit(&committed, batch))
+        .commit_by(move |batch| {
+            let server = committed.upgrade().ok_or_else(ended)?;
+            commit::batch(&server.databases, batch)
+        })
         .watch(move |name, event| tell(&watched, name, &event));
     for share in &config.share {
         let share = named(share).map_err(ServeError::Config)?;
@@ -124,18 +128,6 @@ fn keys_of(server: &Weak<Server>, database: usize) -> rhumb::Result<Keyspace> {
 
 fn ended() -> rhumb::Error {
     rhumb::Error::InvalidArgument("the server has ended".into())
-}
-
-/// Commits what another process writes, as durably as the writes of clients.
-fn commit(server: &Weak<Server>, batch: rhumb::Batch) -> rhumb::Result<()> {
-    let server = server.upgrade().ok_or_else(ended)?;
-    let databases = &server.databases;
-    let done = batch.durability(databases.durability()).commit();
-    match &done {
-        Ok(()) => databases.note_commit(),
-        Err(error) => databases.health.write_failed(error),
-    }
-    done
 }
 
 fn tell(server: &Weak<Server>, name: &str, event: &ShareEvent) {

@@ -3,7 +3,7 @@
 use std::{fmt::Write, path::Path, sync::atomic::Ordering};
 
 use crate::{
-    command::COMMANDS,
+    command::{self, COMMANDS},
     disk,
     history::{Recent, STEP_SECONDS},
     json::json_text,
@@ -77,7 +77,7 @@ fn minute_json(minute: &Recent) -> String {
     commands.retain(|(_, calls)| *calls > 0);
     commands.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
     commands.truncate(COMMANDS_MAX);
-    let gets = minute.calls.get(COMMANDS.get).copied().unwrap_or(0);
+    let gets = command::find(b"get").and_then(|(at, _)| minute.calls.get(at).copied()).unwrap_or(0);
     let found = (gets > 0)
         .then(|| format!("{:.4}", gets.saturating_sub(minute.absent) as f64 / gets as f64));
     let commands =

@@ -8,22 +8,25 @@ use std::time::{Duration, Instant};
 use rhumb::Result;
 
 use crate::{
+    commit,
     db::{Databases, Db, now_ms},
     encode::{Entry, format::WORK_RECLAIM, member},
     server::Server,
     txn::{Space, Txn},
 };
 
-/// How many keys, or members, are taken away at a time, under their locks.
+/// How many keys are taken away at a time, under their locks.
 const CHUNK: usize = 128;
+
+/// How many members are taken away at a time.
 const MEMBERS_CHUNK: usize = 2048;
 
-/// How long one turn may take.
-const TURN: Duration = Duration::from_millis(25);
+/// How long one sweep may take.
+const SWEEP_TIME: Duration = Duration::from_millis(25);
 
-/// One turn over all databases. Says whether there is more to do at once.
+/// Sweeps all databases once. Returns true if there is more to do at once.
 pub(crate) fn sweep(server: &Server) -> Result<bool> {
-    let until = Instant::now() + TURN;
+    let until = Instant::now() + SWEEP_TIME;
     let mut more = false;
     for (number, db) in server.databases.opened() {
         while end_keys(server, number, db)? {
@@ -37,7 +40,7 @@ pub(crate) fn sweep(server: &Server) -> Result<bool> {
     Ok(more)
 }
 
-/// Removes keys whose time is over. Says whether there may be more.
+/// Removes keys whose time is over. Returns true if there may be more.
 fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
     let now = now_ms();
     let marks: Vec<_> = db.due(now).take(CHUNK).collect::<Result<_>>()?;
@@ -48,7 +51,7 @@ fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
     let due = || marks.iter().filter_map(|(mark, _)| member::expiry_of(mark));
     let databases: &Databases = &server.databases;
     let _locks = databases.locks.many_exclusive(due().map(|(_, key)| key));
-    databases.settle();
+    databases.commit_submitted();
     let mut txn = Txn::new(databases, number, now);
     let mut ended = 0;
     for (_, key) in due() {
@@ -62,12 +65,12 @@ fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
     for (mark, _) in &marks {
         txn.remove_work(mark.to_vec());
     }
-    txn.commit()?;
+    commit::transaction(&mut txn)?;
     server.metrics.count_expired(ended);
     Ok(marks.len() == CHUNK)
 }
 
-/// Removes members of collections that are gone. Says whether there is more.
+/// Removes members of collections that are gone. Returns true if there is more.
 fn reclaim(server: &Server, db: &Db, until: Instant) -> Result<bool> {
     for mark in db.work.prefix([WORK_RECLAIM]) {
         let (mark, _) = mark?;
@@ -81,8 +84,7 @@ fn reclaim(server: &Server, db: &Db, until: Instant) -> Result<bool> {
             if is_last {
                 batch.remove(&db.work, &mark);
             }
-            let committed = batch.commit();
-            committed.inspect_err(|error| server.databases.note_failed_commit(error))?;
+            commit::in_background(&server.databases, batch)?;
             if is_last {
                 break;
             }

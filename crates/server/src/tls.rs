@@ -17,7 +17,7 @@ use tokio_rustls::{
 
 use crate::{
     clients::ClientInfo, config::Config, config_error::ConfigError, connection, server::Server,
-    turn::Turn, workers::Assign,
+    worker_state::WorkerState, workers::Assign,
 };
 
 fn unreadable(path: &Path, error: impl std::fmt::Display) -> ConfigError {
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
         // Past the limit the socket is closed: no error can be said before the handshake.
         let Some(info) = crate::accept::enter(&server, from.to_string(), to) else { continue };
         let (id, serving, acceptor) = (info.id, Arc::clone(&server), acceptor.clone());
-        let serve = |socket, turn| serve_one(serving, acceptor, socket, info, turn);
+        let serve = |socket, worker| serve_one(serving, acceptor, socket, info, worker);
         if assign.serve(socket, serve).is_err() {
             server.clients.leave(id);
         }
@@ -76,7 +76,7 @@ async fn serve_one(
     acceptor: TlsAcceptor,
     socket: io::Result<TcpStream>,
     info: Arc<ClientInfo>,
-    turn: Arc<Turn>,
+    worker: Arc<WorkerState>,
 ) {
     let handshake = async { acceptor.accept(socket?).await };
     let stream = tokio::select! {
@@ -85,7 +85,7 @@ async fn serve_one(
         stream = handshake => stream.ok(),
     };
     match stream {
-        Some(stream) => connection::serve(server, stream, info, turn).await,
+        Some(stream) => connection::serve(server, stream, info, worker).await,
         None => server.clients.leave(info.id),
     }
 }

@@ -6,10 +6,9 @@
 
 use std::{collections::BTreeMap, iter::Peekable, ops::Bound, sync::atomic::Ordering};
 
-use rhumb::{Error, Keyspace, Result, Slice};
+use rhumb::{Batch, Error, Keyspace, Result, Slice};
 
 use crate::{
-    count::Tally,
     db::{Databases, Db},
     encode::{Entry, Kind, Meta, entry, member},
 };
@@ -23,7 +22,8 @@ pub(crate) enum Space {
 }
 
 impl Space {
-    fn of(self, db: &Db) -> &Keyspace {
+    /// The keyspace of a database.
+    pub(crate) fn of(self, db: &Db) -> &Keyspace {
         match self {
             Self::Keys => &db.keys,
             Self::Members => &db.members,
@@ -32,17 +32,17 @@ impl Space {
     }
 }
 
-type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+/// Writes to one keyspace, by key; `None` removes the key.
+pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// One end of a range of keys.
 pub(crate) type KeyBound = Bound<Vec<u8>>;
 
-/// What is to be committed: the writes to each keyspace, and the keys that those who watch them are
-/// to be told of.
+/// What is to be committed: the writes to each keyspace, and the written keys that clients watch.
 #[derive(Default)]
 pub(crate) struct Pending {
-    writes: Vec<(u8, Space, Writes)>,
-    touched: Vec<(u8, Vec<u8>)>,
+    pub(crate) writes: Vec<(u8, Space, Writes)>,
+    pub(crate) touched: Vec<(u8, Vec<u8>)>,
     /// How often something was written, and its bytes, those included that were written again.
     count: usize,
     pub(crate) bytes: usize,
@@ -56,6 +56,11 @@ pub(crate) struct Place {
 }
 
 impl Pending {
+    /// Returns true if nothing is to be written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
     /// The place before the command that comes next.
     pub(crate) fn place(&self) -> Place {
         Place { count: self.count, touched: self.touched.len() }
@@ -77,6 +82,14 @@ pub(crate) struct Txn<'s> {
     /// The time of the command: all of it happens at this moment.
     pub(crate) now_ms: u64,
     pub(crate) pending: Pending,
+    /// Entries that were read before the commands that ask for them, in the order of their keys,
+    /// and the number of those that were asked for.
+    ahead: Vec<Option<Slice>>,
+    ahead_taken: usize,
+    /// Where [`Txn::overwrite`] writes at once, for a run of commands that only overwrite.
+    pub(crate) overwrites: Option<Batch>,
+    /// How many strings were written there.
+    pub(crate) overwritten: usize,
 }
 
 fn damaged() -> Error {
@@ -86,7 +99,16 @@ fn damaged() -> Error {
 impl<'s> Txn<'s> {
     /// Nothing pending.
     pub(crate) fn new(databases: &'s Databases, number: u8, now_ms: u64) -> Self {
-        Self { databases, number, now_ms, pending: Pending::default() }
+        Self {
+            databases,
+            number,
+            now_ms,
+            pending: Pending::default(),
+            ahead: Vec::new(),
+            ahead_taken: 0,
+            overwrites: None,
+            overwritten: 0,
+        }
     }
 
     /// The present database's keyspaces.
@@ -100,10 +122,41 @@ impl<'s> Txn<'s> {
     }
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Slice>> {
-        if let Some(written) = self.writes(space).and_then(|writes| writes.get(key)) {
-            return Ok(written.as_deref().map(Slice::copy_from));
+        match self.written(space, key) {
+            Some(written) => Ok(written),
+            None => space.of(self.db()?).get(key),
         }
-        space.of(self.db()?).get(key)
+    }
+
+    /// What is pending for a key.
+    fn written(&self, space: Space, key: &[u8]) -> Option<Option<Slice>> {
+        let written = self.writes(space)?.get(key)?;
+        Some(written.as_deref().map(Slice::copy_from))
+    }
+
+    /// Reads the entries of keys together. [`Txn::read`] returns them, asked for each of these keys
+    /// in this order.
+    ///
+    /// # Errors
+    ///
+    /// From the engine; nothing is read ahead then.
+    pub(crate) fn read_ahead(&mut self, keys: &[&[u8]]) -> Result<()> {
+        self.ahead = self.db()?.keys.multi_get(keys)?;
+        self.ahead_taken = 0;
+        Ok(())
+    }
+
+    /// Goes on with the entry of the key `at` of those that were read ahead.
+    pub(crate) fn go_on_at(&mut self, at: usize) {
+        self.ahead_taken = at;
+    }
+
+    /// The entry that was read ahead for the key that is asked for now, if any was.
+    #[inline]
+    fn take_ahead(&mut self) -> Option<Option<Slice>> {
+        let entry = self.ahead.get_mut(self.ahead_taken)?.take();
+        self.ahead_taken += 1;
+        Some(entry)
     }
 
     pub(crate) fn write(&mut self, space: Space, key: Vec<u8>, value: Option<Vec<u8>>) {
@@ -120,19 +173,24 @@ impl<'s> Txn<'s> {
     }
 
     /// The key's entry, if it is there and has not ended.
-    pub(crate) fn read(&self, key: &[u8]) -> Result<Option<Entry>> {
+    pub(crate) fn read(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         let entry = self.raw(key)?;
         Ok(entry.filter(|entry| !entry.is_expired(self.now_ms)))
     }
 
-    fn raw(&self, key: &[u8]) -> Result<Option<Entry>> {
-        let Some(value) = self.get(Space::Keys, key)? else { return Ok(None) };
+    fn raw(&mut self, key: &[u8]) -> Result<Option<Entry>> {
+        let ahead = self.take_ahead();
+        let value = match self.written(Space::Keys, key).or(ahead) {
+            Some(value) => value,
+            None => self.db()?.keys.get(key)?,
+        };
+        let Some(value) = value else { return Ok(None) };
         Ok(Some(Entry::decode(value).ok_or_else(damaged)?))
     }
 
     /// As [`Txn::read`], before a write: what has ended is removed with all that belongs to it.
-    /// That is no change to those who watch the key: it was absent before, and those who watched it
-    /// when it was there see that it has ended.
+    /// That is no change to clients that watch the key: it was absent before, and clients that
+    /// watched it when it was there see that it has ended.
     pub(crate) fn edit(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         let Some(entry) = self.raw(key)? else { return Ok(None) };
         if !entry.is_expired(self.now_ms) {
@@ -143,8 +201,8 @@ impl<'s> Txn<'s> {
         Ok(None)
     }
 
-    /// Whether the key is there.
-    pub(crate) fn exists(&self, key: &[u8]) -> Result<bool> {
+    /// Returns true if the key is there.
+    pub(crate) fn exists(&mut self, key: &[u8]) -> Result<bool> {
         Ok(self.read(key)?.is_some())
     }
 
@@ -179,6 +237,20 @@ impl<'s> Txn<'s> {
         }
         self.put_entry(key, entry::encode_string(bytes, expires_ms), before, expires_ms);
         Ok(())
+    }
+
+    /// Makes a key a string without a time of expiry, whatever is there.
+    #[inline]
+    pub(crate) fn overwrite(&mut self, key: &[u8], bytes: &[u8]) -> Result<()> {
+        if let Some(batch) = &mut self.overwrites {
+            let db = self.databases.numbered(self.number)?;
+            batch.insert_parts(&db.keys, key, &[&[Kind::String as u8], bytes]);
+            self.overwritten += 1;
+            self.touch(key);
+            return Ok(());
+        }
+        let before = self.edit(key)?;
+        self.put_string(key, before.as_ref(), bytes, 0)
     }
 
     fn put_entry(&mut self, key: &[u8], value: Vec<u8>, before: Option<&Entry>, expires_ms: u64) {
@@ -258,7 +330,7 @@ impl<'s> Txn<'s> {
         self.write(Space::Members, key, None);
     }
 
-    /// Says that a key changed, to those who watch it.
+    /// Marks a key as changed, for the clients that watch it.
     pub(crate) fn touch(&mut self, key: &[u8]) {
         if self.databases.watches.any() {
             self.pending.touched.push((self.number, key.to_vec()));
@@ -304,47 +376,6 @@ impl<'s> Txn<'s> {
         let (from, to) = prefix_range(prefix);
         self.scan(Space::Members, from, to, false)
     }
-
-    /// Commits what is pending, all or nothing, and says to those who watch what changed.
-    pub(crate) fn commit(&mut self) -> Result<()> {
-        let Pending { writes: pending, touched, .. } = std::mem::take(&mut self.pending);
-        if pending.is_empty() {
-            return Ok(());
-        }
-        let databases = self.databases;
-        let mut batch = databases.engine.batch().durability(databases.durability());
-        for (number, space, writes) in pending {
-            let db = databases.numbered(number)?;
-            let keyspace = space.of(db);
-            if space == Space::Keys && db.count.is_kept() {
-                let change = change_of(db, &writes)
-                    .inspect_err(|error| databases.note_failed_commit(error))?;
-                db.count.change(change);
-            }
-            for (key, value) in writes {
-                match value {
-                    Some(value) => batch.insert(keyspace, key, value),
-                    None => batch.remove(keyspace, key),
-                }
-            }
-        }
-        batch.commit().inspect_err(|error| databases.note_failed_commit(error))?;
-        databases.note_commit();
-        for (number, key) in touched {
-            databases.watches.touch(databases.database_of(number), &key);
-        }
-        Ok(())
-    }
-}
-
-/// What writes to keys will change about their count.
-fn change_of(db: &Db, writes: &Writes) -> Result<Tally> {
-    let mut change = Tally::default();
-    for (key, value) in writes {
-        change.subtract(db.keys.get(key)?.as_deref());
-        change.add(value.as_deref());
-    }
-    Ok(change)
 }
 
 /// The range of the keys that begin with `prefix`.
@@ -367,7 +398,7 @@ pub(crate) struct Directed {
 }
 
 impl Directed {
-    /// As `next`, for a caller who only looks at the pair.
+    /// As `next`, for a caller that only looks at the pair.
     fn next_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
         if self.reverse { self.stored.next_back_with(look) } else { self.stored.next_with(look) }
     }
@@ -393,7 +424,7 @@ pub(crate) enum Scan {
 }
 
 impl Scan {
-    /// Says how many pairs will be read, about, before the first is.
+    /// Says before the first pair is read about how many there will be.
     pub(crate) fn expecting(mut self, pairs: u64) -> Self {
         if let Self::Stored(stored) = &mut self {
             stored.stored.hint_len(usize::try_from(pairs).unwrap_or(usize::MAX));
@@ -401,7 +432,7 @@ impl Scan {
         self
     }
 
-    /// As `next`, for a caller who only looks at the pair: what is stored is not copied.
+    /// As `next`, for a caller that only looks at the pair: what is stored is not copied.
     pub(crate) fn next_with<T>(
         &mut self,
         look: impl FnOnce(&[u8], &[u8]) -> T,

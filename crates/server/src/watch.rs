@@ -20,7 +20,7 @@ pub(crate) type WatchedKey = (usize, Vec<u8>);
 /// Set when one of a client's watched keys was written.
 pub(crate) type Mark = Arc<AtomicBool>;
 
-/// Who watches what.
+/// The watched keys, with the clients that watch them.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     /// Registered pairs of a key and a client.
@@ -29,7 +29,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Whether anyone watches anything.
+    /// Returns true if any client watches a key.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0

@@ -1,4 +1,5 @@
-//! Workers: the threads that serve connections, each with its own sockets and its own turns.
+//! Workers: the threads that serve connections, each with its own sockets and its own commit
+//! groups.
 //!
 //! A connection stays with the worker that it was given to, so that no thread wakes another one and
 //! all that its clients said between two looks at the sockets is at hand together. A command that
@@ -18,7 +19,7 @@ use tokio::{
     runtime::{Builder, Handle, Runtime},
 };
 
-use crate::turn::Turn;
+use crate::worker_state::WorkerState;
 
 /// A socket that can be handed to another thread's events.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static {
@@ -56,10 +57,10 @@ impl Socket for UnixStream {
     }
 }
 
-/// One worker, as those who accept see it.
+/// One worker, as the listeners see it.
 struct Worker {
     handle: Handle,
-    turn: Arc<Turn>,
+    state: Arc<WorkerState>,
     connections: Arc<AtomicUsize>,
 }
 
@@ -90,7 +91,7 @@ impl Workers {
     pub(crate) fn assign(&self) -> Assign {
         let worker = |runtime: &Runtime| Worker {
             handle: runtime.handle().clone(),
-            turn: Arc::default(),
+            state: Arc::default(),
             connections: Arc::default(),
         };
         Assign(self.runtimes.iter().map(worker).collect())
@@ -115,17 +116,17 @@ impl Assign {
     pub(crate) fn serve<S: Socket, F: Future<Output = ()> + Send + 'static>(
         &self,
         socket: S,
-        serve: impl FnOnce(io::Result<S>, Arc<Turn>) -> F + Send + 'static,
+        serve: impl FnOnce(io::Result<S>, Arc<WorkerState>) -> F + Send + 'static,
     ) -> io::Result<()> {
         let bare = socket.bare()?;
         let fewest = self.0.iter().min_by_key(|w| w.connections.load(Ordering::Relaxed));
         let Some(worker) = fewest else { return Err(io::Error::other("there are no workers")) };
         worker.connections.fetch_add(1, Ordering::Relaxed);
         let counted = Counted(Arc::clone(&worker.connections));
-        let turn = Arc::clone(&worker.turn);
+        let state = Arc::clone(&worker.state);
         worker.handle.spawn(async move {
             let _counted = counted;
-            serve(S::of(bare), turn).await;
+            serve(S::of(bare), state).await;
         });
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The server as those who run it see it: its log, its health, its metrics.
+//! The server as its operators see it: its log, its health, its metrics.
 
 mod common;
 

@@ -74,7 +74,7 @@ fn a_client_that_never_reads_is_bounded_and_loses_nothing() {
     wait_until(|| info(&mut other, "client_unsent_bytes") > output_bytes);
     let list = other.run("CLIENT LIST").text();
     assert!(list.lines().any(|line| !line.contains(" omem=0 ")), "{list}");
-    // At most what one turn writes on top: 64 KiB, and the reply that passes them.
+    // At most what is written at a time on top: 64 KiB, and the reply that passes them.
     let most = output_bytes + (64 << 10) + VALUE + 100;
     assert!(info(&mut other, "client_unsent_bytes_max") <= most);
     for _ in 0..500 {
@@ -95,7 +95,7 @@ fn clients_that_never_read_are_bounded_together() {
         hoarder.send_raw(&encode(&[b"GET", b"large"]).repeat(1500)).unwrap();
     }
     wait_until(|| info(&mut other, "client_unsent_bytes") > buffers_bytes / 2);
-    // Each may have a little in any case, and what one turn writes on top.
+    // Each may have a little in any case, and what is written at a time on top.
     let each = (256 << 10) + (64 << 10) + VALUE + 100;
     for hoarder in &mut hoarders {
         (0..1500).for_each(|_| assert_eq!(hoarder.reply().map(|r| r.text().len()), Some(VALUE)));

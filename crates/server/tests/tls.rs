@@ -83,7 +83,7 @@ fn clients_speak_through_tls() {
     // The same data as without.
     let mut plain = Client::connect(server.address());
     assert_eq!(plain.run("GET a"), Value::bulk("1"));
-    // Far more than the buffers of the socket, both ways, and nothing stays behind.
+    // Far more than the buffers of the socket, both ways, and nothing is left.
     let large = vec![b'x'; 20 << 20];
     assert_eq!(client.call_bytes(&[b"SET", b"large", &large]), Value::ok());
     for _ in 0..3 {
@@ -130,7 +130,7 @@ fn other_machines_read_what_is_shared_through_tls() {
     let large = vec![7; 5 << 20];
     users.insert("ada", &large).unwrap();
     assert!(users.get("ada").unwrap() == Some(large));
-    // Who speaks without it is told.
+    // A client that speaks without it is told.
     let plain = rhumb_remote::Client::connect(format!("tcp:{free}")).unwrap_err();
     assert!(plain.to_string().contains("tcps:"), "{plain}");
 }

@@ -78,7 +78,7 @@ fn keys_are_counted_exactly() {
     is_counted(&mut client);
 }
 
-/// Whether the sweeper has taken a key away.
+/// Returns true if the sweeper has taken a key away.
 fn client_info_expired(client: &mut Client) -> bool {
     client.run("INFO stats").text().contains("expired_keys:1")
 }

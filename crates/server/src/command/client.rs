@@ -8,11 +8,10 @@ use std::sync::{
 use super::transactions::Queue;
 use crate::{
     clients::ClientInfo,
-    turn::Turn,
     watch::{Mark, WatchedKey},
 };
 
-/// A client's state.
+/// A client's state. The protocol that it speaks is its [`Reply`](crate::resp::Reply)'s.
 pub(crate) struct Client {
     pub(crate) info: Arc<ClientInfo>,
     /// The selected database.
@@ -26,15 +25,11 @@ pub(crate) struct Client {
     pub(crate) mark: Mark,
     /// The connection ends once the replies are sent.
     pub(crate) closing: bool,
-    /// The client speaks HTTP: the connection ends, and nothing more is sent.
-    pub(crate) is_http: bool,
-    /// The turns of the worker that serves this client.
-    pub(crate) turn: Arc<Turn>,
 }
 
 impl Client {
-    /// A client that has just come, of the worker that has these turns.
-    pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool, turn: Arc<Turn>) -> Self {
+    /// A client that has just come.
+    pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool) -> Self {
         info.authenticated.store(authenticated, Ordering::Relaxed);
         Self {
             info,
@@ -44,8 +39,6 @@ impl Client {
             watched: Vec::new(),
             mark: Arc::new(AtomicBool::new(false)),
             closing: false,
-            is_http: false,
-            turn,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Commands on the connection itself: who the client is, what it speaks, which database it has.
+//! Commands on the connection itself: its name and password, its protocol, its database.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -72,7 +72,7 @@ pub(super) fn select(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Whether two byte strings are the same, in a time that the first difference does not show.
+/// Returns true if two byte strings are the same, in a time that the first difference does not show.
 pub(crate) fn same_bytes(a: &[u8], b: &[u8]) -> bool {
     let mut difference = a.len() ^ b.len();
     for (at, byte) in a.iter().enumerate() {
@@ -85,7 +85,7 @@ pub(crate) fn same_bytes(a: &[u8], b: &[u8]) -> bool {
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// Whether the user `user` has this password; the one user there is is called `default`.
+/// Returns true if the user `user` has this password. The only user is called `default`.
 fn is_allowed(context: &Context<'_, '_>, user: &[u8], password: &[u8]) -> bool {
     let is_default = same_bytes(user, b"default");
     match context.server.password() {

@@ -98,7 +98,7 @@ fn conditions(args: Args<'_>) -> Result<Conditions, Fault> {
 }
 
 impl Conditions {
-    /// Whether a key whose time is `before`, 0 for none, may be given `new`.
+    /// Returns true if a key whose time is `before`, 0 for none, may be given `new`.
     fn allow(&self, before: u64, new: i64) -> bool {
         let before = i64::try_from(before).unwrap_or(i64::MAX);
         let never = before == 0;

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use super::{Context, Done, NO_SUCH_KEY, SYNTAX, integer, is_word, sample};
 use crate::{
-    counting,
+    clear, commit, counting,
     db::Db,
     encode::{Entry, Kind, entry::decode_head, format::DATABASES, member},
     fault::Fault,
@@ -173,7 +173,7 @@ pub(super) fn keys(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Whether an entry has not ended.
+/// Returns true if an entry has not ended.
 pub(super) fn is_live(value: &[u8], now_ms: u64) -> bool {
     decode_head(value).is_some_and(|(_, expires, _)| expires == 0 || expires > now_ms)
 }
@@ -215,7 +215,7 @@ fn check_flush_option(args: Args<'_>) -> Done {
 }
 
 /// Returns true if the key is there. One that has ended is not, whether its bytes are reclaimed or
-/// not: taking it away changes nothing for those who watch it.
+/// not: taking it away changes nothing for clients that watch it.
 fn is_among(db: &Db, key: &[u8], now_ms: u64) -> bool {
     // After an error nobody knows: the key counts as changed.
     db.keys.get(key).map_or(true, |value| value.is_some_and(|value| is_live(&value, now_ms)))
@@ -223,7 +223,7 @@ fn is_among(db: &Db, key: &[u8], now_ms: u64) -> bool {
 
 fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
     // What an EXEC has written so far comes first; a clearing cannot be taken back.
-    context.txn.commit()?;
+    commit::transaction(&mut context.txn)?;
     let now_ms = context.txn.now_ms;
     for number in numbers {
         let db = context.server.databases.numbered(*number)?;
@@ -232,7 +232,7 @@ fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
             let database = context.server.databases.database_of(*number);
             watches.touch_all(database, |key| is_among(db, key, now_ms));
         }
-        context.server.databases.clear(*number)?;
+        clear::clear(&context.server.databases, *number)?;
     }
     context.out.ok();
     Ok(())
@@ -260,7 +260,7 @@ pub(super) fn swapdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let (Some(first), Some(second)) = (index(first), index(second)) else {
         return Err("ERR DB index is out of range".into());
     };
-    context.txn.commit()?;
+    commit::transaction(&mut context.txn)?;
     let databases = &context.server.databases;
     let dbs = [first, second].map(|database| databases.numbered(databases.number(database)));
     let [one, other] = dbs;

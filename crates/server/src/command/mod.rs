@@ -1,8 +1,8 @@
 //! Commands: what each is called and may be given, and how one is run.
 //!
 //! A handler is a function that reads and writes through its [`Context`] and never waits, locks or
-//! commits: `commit::execute` takes the locks that the command's row in the table asks for, and
-//! commits what the handler left pending. One file for each family of commands.
+//! commits: `execute` takes the locks that the command's row in the table asks for, and has
+//! committed what the handler left pending. One file for each family of commands.
 
 mod categories;
 mod client;
@@ -37,8 +37,7 @@ use crate::{
 };
 
 pub(crate) use client::Client;
-pub(crate) use strings::{get_run, set_run, submit_run};
-pub(crate) use table::{COMMANDS, Command, Flags, KeyPlaces, Locking, find, takes};
+pub(crate) use table::{COMMANDS, Command, Flags, KeyPlaces, Locking, Pipelining, find, takes};
 
 /// What a handler returns: on an error it has written nothing, neither data nor reply.
 pub(crate) type Done = Result<(), Fault>;
@@ -65,13 +64,20 @@ pub(crate) struct Context<'c, 's> {
     pub(crate) client: &'c mut Client,
     pub(crate) txn: Txn<'s>,
     pub(crate) out: &'c mut Reply,
-    /// Whether the command is one of an `EXEC`.
+    /// True if the command is one of an `EXEC`.
     pub(crate) in_exec: bool,
+    /// `GET`s of absent keys that are not counted yet.
+    pub(crate) absent: usize,
 }
 
 impl Context<'_, '_> {
+    /// Adds the `GET`s of absent keys to the server's figure: once for a run of commands.
+    pub(crate) fn count_absent(&mut self) {
+        self.server.metrics.count_absent(std::mem::take(&mut self.absent));
+    }
+
     /// The entry of a key that is absent or of this type.
-    pub(crate) fn read(&self, key: &[u8], kind: Kind) -> Result<Option<Entry>, Fault> {
+    pub(crate) fn read(&mut self, key: &[u8], kind: Kind) -> Result<Option<Entry>, Fault> {
         check_kind(self.txn.read(key)?, kind)
     }
 
@@ -81,7 +87,7 @@ impl Context<'_, '_> {
     }
 
     /// What is to be known of a collection that is absent or of this type.
-    pub(crate) fn collection(&self, key: &[u8], kind: Kind) -> Result<Option<Meta>, Fault> {
+    pub(crate) fn collection(&mut self, key: &[u8], kind: Kind) -> Result<Option<Meta>, Fault> {
         Ok(match self.read(key, kind)? {
             Some(entry) => Some(self.txn.meta(&entry)?),
             None => None,
@@ -134,19 +140,44 @@ pub(crate) fn check_member(member: &[u8]) -> Done {
     Ok(())
 }
 
-/// Whether an argument is this word, in any case.
+/// Returns true if an argument is this word, in any case.
 pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
+/// The keys among a command's arguments. Without the division that `step_by` begins with: this is
+/// asked several times for each command of a pipeline.
+#[derive(Clone)]
+struct Keys<'a> {
+    args: Args<'a>,
+    at: usize,
+    end: usize,
+    step: usize,
+}
+
+impl<'a> Iterator for Keys<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.at >= self.end {
+            return None;
+        }
+        let key = self.args.at(self.at);
+        self.at += self.step;
+        Some(key)
+    }
+}
+
 /// The keys among a command's arguments.
+#[inline]
 pub(crate) fn keys_of<'a>(
     command: &Command,
     args: Args<'a>,
-) -> impl Iterator<Item = &'a [u8]> + Clone {
+) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
     let KeyPlaces { first, last, step } = command.keys;
     let len = args.len();
     let last = if last < 0 { len.saturating_sub(last.unsigned_abs()) } else { last.unsigned_abs() };
-    let places = if first == 0 { 1..1 } else { first..last.min(len - 1) + 1 };
-    places.step_by(step.max(1)).map(move |at| args.at(at))
+    let end = if first == 0 { 0 } else { last.min(len - 1) + 1 };
+    Keys { args, at: first, end, step: step.max(1) }
 }

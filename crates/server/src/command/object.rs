@@ -78,7 +78,7 @@ fn encoding(context: &Context<'_, '_>, entry: &Entry) -> Result<&'static str, Fa
     Ok(names[usize::from(!is_small)])
 }
 
-/// Whether a collection has at most this number of members, and `fits` holds for each.
+/// Returns true if a collection has at most this number of members, and `fits` holds for each.
 fn all(
     context: &Context<'_, '_>,
     meta: &Meta,

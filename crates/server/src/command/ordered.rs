@@ -7,6 +7,7 @@ use std::ops::Bound;
 
 use super::{Context, Done, SYNTAX, connection::positive, is_word, keys::is_live};
 use crate::{
+    commit,
     encode::{Kind, entry::decode_head},
     fault::Fault,
     resp::Args,
@@ -219,7 +220,7 @@ pub(super) fn delrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         from = Bound::Excluded(last.clone());
         let locks = &context.server.databases.locks;
         let held = (!context.in_exec).then(|| locks.many_exclusive(keys.iter().map(Vec::as_slice)));
-        context.server.databases.settle();
+        context.server.databases.commit_submitted();
         for key in &keys {
             if let Some(entry) = context.txn.edit(key)? {
                 context.txn.delete(key, &entry)?;
@@ -228,7 +229,7 @@ pub(super) fn delrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             }
         }
         if !context.in_exec {
-            context.txn.commit()?;
+            commit::transaction(&mut context.txn)?;
         }
         drop(held);
         if keys.len() < most {

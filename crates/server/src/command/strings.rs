@@ -1,11 +1,4 @@
 //! Strings: the commands that read and write a key's bytes as a whole or in part.
-//!
-//! Runs of plain `GET`, and of `SET` and `MSET`, in a pipeline have ways of their own: [`get_run`],
-//! one read of many keys, and [`set_run`] and [`submit_run`], one commit of many pairs.
-
-use std::sync::atomic::Ordering;
-
-use rhumb::{Batch, Result, Submitted};
 
 use super::{
     Context, Done, STRING_TOO_LONG, SYNTAX, WRONG_TYPE,
@@ -13,172 +6,18 @@ use super::{
     integer, is_word,
 };
 use crate::{
-    count::Tally,
-    db::{Databases, Db},
-    encode::{Entry, Kind, entry::decode_head, member},
+    encode::{Entry, Kind},
     fault::Fault,
-    locks::Held,
-    resp::{Args, Reply},
+    resp::Args,
 };
 
 /// The longest string, in bytes, as in Redis.
 pub(crate) const STRING_BYTES_MAX: usize = 512 << 20;
 
-/// Replies to `GET` of each of the keys, which are read together, until the replies are `most`
-/// bytes; returns how many were answered, and how many of those keys were absent.
-pub(crate) fn get_run(
-    databases: &Databases,
-    database: usize,
-    keys: &[&[u8]],
-    most: usize,
-    out: &mut Reply,
-) -> (usize, usize) {
-    let now_ms = crate::db::now_ms();
-    let mut absent = 0;
-    let mut reply = |value: Option<&[u8]>, out: &mut Reply| {
-        absent += usize::from(!reply_value(value, now_ms, out));
-    };
-    let values = (|| {
-        let db = databases.numbered(databases.number(database))?;
-        if let [key] = keys {
-            reply(db.keys.get(key)?.as_deref(), out);
-            return Ok(None);
-        }
-        db.keys.multi_get(keys).map(Some)
-    })();
-    match values {
-        Ok(None) => (1, absent),
-        Ok(Some(values)) => {
-            let mut answered = 0;
-            for value in &values {
-                reply(value.as_deref(), out);
-                answered += 1;
-                if out.len() >= most {
-                    break;
-                }
-            }
-            (answered, absent)
-        }
-        Err(error) => {
-            databases.health.met(&error);
-            let fault = Fault::from(error);
-            keys.iter().for_each(|_| fault.write(out));
-            (keys.len(), 0)
-        }
-    }
-}
-
-/// Replies to `GET`; returns false if the key is absent.
-fn reply_value(value: Option<&[u8]>, now_ms: u64, out: &mut Reply) -> bool {
-    let head = value.map(decode_head);
-    let value = value.unwrap_or_default();
-    let Some(head) = head else {
-        out.null();
-        return false;
-    };
-    match head {
-        Some((_, expires, _)) if expires != 0 && expires <= now_ms => {
-            out.null();
-            return false;
-        }
-        Some((Kind::String, _, body)) => out.bulk(&value[body..]),
-        Some(_) => out.error(WRONG_TYPE),
-        None => out.error("ERR an entry is not as the server writes it"),
-    }
-    true
-}
-
-/// Pairs of a key and its new string, in the order of the commands that they came in.
-pub(crate) type Pairs<'a> = [(&'a [u8], &'a [u8])];
-
-fn lock_pairs<'s>(databases: &'s Databases, pairs: &Pairs<'_>) -> Held<'s> {
-    match pairs {
-        [(key, _)] => databases.locks.exclusive(key),
-        pairs => databases.locks.many_exclusive(pairs.iter().map(|(key, _)| *key)),
-    }
-}
-
-/// Sets the pairs of plain `SET`s and `MSET`s, all or none.
-pub(crate) fn set_run(databases: &Databases, database: usize, pairs: &Pairs<'_>) -> Result<()> {
-    let _locks = lock_pairs(databases, pairs);
-    let number = databases.number(database);
-    let committed = encode_pairs(databases, number, pairs)?.commit();
-    committed.inspect_err(|error| databases.note_failed_commit(error))?;
-    databases.note_commit();
-    touch_pairs(databases, number, pairs);
-    Ok(())
-}
-
-/// As [`set_run`], but only queues the pairs: [`Databases::finish`] says what came of it.
-pub(crate) fn submit_run(
-    databases: &Databases,
-    database: usize,
-    pairs: &Pairs<'_>,
-) -> Result<Submitted> {
-    let _locks = lock_pairs(databases, pairs);
-    let number = databases.number(database);
-    let submitted = databases.submit(encode_pairs(databases, number, pairs)?)?;
-    // A write that fails after all costs those who watch an `EXEC` that they repeat.
-    touch_pairs(databases, number, pairs);
-    Ok(submitted)
-}
-
-fn touch_pairs(databases: &Databases, number: u8, pairs: &Pairs<'_>) {
-    if databases.watches.any() {
-        let database = databases.database_of(number);
-        pairs.iter().for_each(|(key, _)| databases.watches.touch(database, key));
-    }
-}
-
-/// What is to be done about the entries that pairs replace: collections are left to the sweeper,
-/// and the keys are counted.
-fn look_at_replaced(
-    databases: &Databases,
-    db: &Db,
-    pairs: &Pairs<'_>,
-    batch: &mut Batch,
-) -> Result<()> {
-    let mut keys: Vec<&[u8]> = pairs.iter().map(|(key, _)| *key).collect();
-    let is_counted = db.count.is_kept();
-    if is_counted {
-        databases.settle();
-        keys.sort_unstable();
-        keys.dedup();
-    }
-    let replaced = db.keys.multi_get(&keys)?;
-    if is_counted {
-        let mut change = Tally { keys: keys.len() as i64, expires: 0 };
-        replaced.iter().for_each(|before| change.subtract(before.as_deref()));
-        db.count.change(change);
-    }
-    for before in replaced.into_iter().flatten() {
-        if let Some(before) = Entry::decode(before)
-            && before.kind != Kind::String
-            && let Some(meta) = before.meta()
-        {
-            batch.insert(&db.work, member::reclaim(meta.id), []);
-        }
-    }
-    Ok(())
-}
-
-/// A batch that sets the pairs. What they replace is looked at only if it may be a collection, or
-/// the keys are counted.
-fn encode_pairs(databases: &Databases, number: u8, pairs: &Pairs<'_>) -> Result<Batch> {
-    let db = databases.numbered(number)?;
-    let mut batch = databases.engine.batch().durability(databases.durability());
-    if db.has_collections.load(Ordering::Relaxed) || db.count.is_kept() {
-        look_at_replaced(databases, db, pairs, &mut batch)?;
-    }
-    for (key, bytes) in pairs {
-        batch.insert_parts(&db.keys, key, &[&[Kind::String as u8], bytes]);
-    }
-    Ok(batch)
-}
-
-/// `GET`: as in a run of one.
+/// `GET`.
 pub(super) fn get(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let entry = context.read(args.at(1), Kind::String)?;
+    context.absent += usize::from(entry.is_none());
     context.out.bulk_or_null(entry.as_ref().map(Entry::bytes));
     Ok(())
 }
@@ -225,9 +64,14 @@ fn set_options(context: &Context<'_, '_>, args: Args<'_>) -> Result<SetOptions, 
     Ok(options)
 }
 
-/// `SET` with its options.
+/// `SET`. Without options it overwrites, as its row in the table says.
 pub(super) fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let (key, value) = (args.at(1), args.at(2));
+    if args.len() == 3 {
+        context.txn.overwrite(key, value)?;
+        context.out.ok();
+        return Ok(());
+    }
     let options = set_options(context, args)?;
     let before = context.txn.edit(key)?;
     if options.get && before.as_ref().is_some_and(|before| before.kind != Kind::String) {
@@ -339,20 +183,9 @@ pub(super) fn getex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 
 /// `MGET`: keys of other types are absent.
 pub(super) fn mget(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    if context.in_exec {
-        context.out.array(args.len() - 1);
-        for key in args.iter_from(1) {
-            let entry = context.txn.read(key)?.filter(|entry| entry.kind == Kind::String);
-            context.out.bulk_or_null(entry.as_ref().map(Entry::bytes));
-        }
-        return Ok(());
-    }
-    let keys: Vec<&[u8]> = args.iter_from(1).collect();
-    let values = context.txn.db()?.keys.multi_get(&keys)?;
-    context.out.array(values.len());
-    for value in values {
-        let entry = value.and_then(Entry::decode);
-        let entry = entry.filter(|e| e.kind == Kind::String && !e.is_expired(context.txn.now_ms));
+    context.out.array(args.len() - 1);
+    for key in args.iter_from(1) {
+        let entry = context.txn.read(key)?.filter(|entry| entry.kind == Kind::String);
         context.out.bulk_or_null(entry.as_ref().map(Entry::bytes));
     }
     Ok(())
@@ -367,8 +200,7 @@ fn check_pairs(args: Args<'_>, name: &str) -> Done {
 
 fn put_pairs(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     for at in (1..args.len()).step_by(2) {
-        let before = context.txn.edit(args.at(at))?;
-        context.txn.put_string(args.at(at), before.as_ref(), args.at(at + 1), 0)?;
+        context.txn.overwrite(args.at(at), args.at(at + 1))?;
     }
     Ok(())
 }

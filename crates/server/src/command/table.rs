@@ -10,7 +10,7 @@ use super::Handler;
 
 /// What is to be known of a command before it is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flags(u8);
+pub(crate) struct Flags(u16);
 
 impl Flags {
     /// It may change data.
@@ -30,13 +30,20 @@ impl Flags {
     /// It may take long: another thread takes over the other connections meanwhile.
     pub(crate) const SLOW: Self = Self(128);
 
+    /// It runs what `MULTI` queued. If it cannot be run, the transaction ends all the same.
+    pub(crate) const RUNS_QUEUE: Self = Self(256);
+
+    /// A key that is too long for the engine is not refused before it is run outside of `MULTI`:
+    /// to a read it is absent, and a write is told the engine's error.
+    pub(crate) const LONG_KEYS: Self = Self(512);
+
     const NONE: Self = Self(0);
 
     const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of `other` are among these.
+    /// Returns true if all of `other` are among these.
     pub(crate) fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -67,8 +74,10 @@ pub(crate) struct KeyPlaces {
 /// What a command locks. Within `EXEC` the keys are locked exclusively, whatever this says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locking {
-    /// Nothing: it touches no data, reads one entry of one key, or takes its own locks.
+    /// Nothing: it touches no data, or reads one entry of one key.
     Nothing,
+    /// What it locks itself when it is run.
+    Own,
     /// Nothing: it reads many keys at one moment. Within `EXEC`, everything.
     Snapshot,
     /// Its keys, against writers.
@@ -77,6 +86,28 @@ pub(crate) enum Locking {
     Exclusive,
     /// Every key, against everyone.
     Everything,
+}
+
+/// With which neighbours in a pipeline a command is run. The command itself is the same in all
+/// cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pipelining {
+    /// With none.
+    Alone,
+    /// It only reads the entries of the keys that it names, each once and in their order. Such
+    /// neighbours share one read.
+    SharedRead,
+    /// It writes keys that it names and takes little time. Such commands share the commit of a
+    /// commit group, with those of other clients.
+    SharedCommit,
+    /// It makes keys strings, whatever they hold, if it has at most this number of arguments, its
+    /// name included. Such neighbours share a batch that is written without a look at what was
+    /// there. With more arguments it is as [`Pipelining::SharedCommit`].
+    ///
+    /// These are apart from commit groups for their speed: see [`Txn::overwrite`].
+    ///
+    /// [`Txn::overwrite`]: crate::txn::Txn::overwrite
+    Overwrite { arguments_max: usize },
 }
 
 /// A family of commands.
@@ -115,7 +146,7 @@ impl Group {
 /// A part of a command: its second word, and its arity.
 pub(crate) type Part = (&'static str, i16);
 
-/// Whether a command of this arity takes `len` arguments.
+/// Returns true if a command of this arity takes `len` arguments.
 pub(crate) fn takes(arity: i16, len: usize) -> bool {
     let least = usize::from(arity.unsigned_abs());
     if arity < 0 { len >= least } else { len == least }
@@ -132,6 +163,7 @@ pub(crate) struct Command {
     pub(crate) flags: Flags,
     pub(crate) keys: KeyPlaces,
     pub(crate) locking: Locking,
+    pub(crate) pipelining: Pipelining,
     pub(crate) group: Group,
     /// What its second word may be, if it is a command of several parts.
     pub(crate) parts: &'static [Part],
@@ -146,19 +178,25 @@ impl Command {
         self.parts.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()))
     }
 
-    /// Whether it takes `len` arguments, its name included.
+    /// Returns true if it takes `len` arguments, its name included.
     pub(crate) fn takes(&self, len: usize) -> bool {
         takes(self.arity, len)
+    }
+
+    /// Returns true if a call with `len` arguments, its name included, only overwrites strings.
+    pub(crate) fn overwrites(&self, len: usize) -> bool {
+        matches!(self.pipelining, Pipelining::Overwrite { arguments_max } if len <= arguments_max)
+    }
+
+    /// Returns true if its calls may join a commit group.
+    pub(crate) fn shares_commits(&self) -> bool {
+        matches!(self.pipelining, Pipelining::SharedCommit | Pipelining::Overwrite { .. })
     }
 }
 
 /// All commands, by name.
 pub(crate) struct Table {
     sorted: Vec<Command>,
-    /// Where `GET`, `SET` and `MSET` are.
-    pub(crate) get: usize,
-    pub(crate) set: usize,
-    pub(crate) mset: usize,
 }
 
 impl Table {
@@ -170,6 +208,12 @@ impl Table {
     /// All of them.
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Command> {
         self.sorted.iter()
+    }
+
+    /// The command at `index`.
+    #[inline]
+    pub(crate) fn at(&self, index: usize) -> &Command {
+        &self.sorted[index]
     }
 
     /// The name of the command at `index`; `NULL` past the end.
@@ -186,8 +230,7 @@ impl Table {
 pub(crate) static COMMANDS: LazyLock<Table> = LazyLock::new(|| {
     let mut sorted: Vec<Command> = rows::families().into_iter().flatten().collect();
     sorted.sort_unstable_by_key(|command| command.name);
-    let place = |name| sorted.iter().position(|command| command.name == name).unwrap_or(0);
-    Table { get: place("get"), set: place("set"), mset: place("mset"), sorted }
+    Table { sorted }
 });
 
 /// Longer than every command's name.
@@ -216,9 +259,32 @@ mod tests {
             assert!(find(command.name.to_uppercase().as_bytes()).is_some());
         }
         assert!(find(b"").is_none() && find(b"nosuch").is_none() && find(&[b'a'; 99]).is_none());
-        assert_eq!(COMMANDS.name(COMMANDS.get), "get");
-        assert_eq!(COMMANDS.name(COMMANDS.set), "set");
-        assert_eq!(COMMANDS.name(COMMANDS.mset), "mset");
+    }
+
+    #[test]
+    fn commands_are_pipelined_as_their_locks_allow() {
+        for command in COMMANDS.iter() {
+            let Command { name, flags, locking, pipelining, .. } = command;
+            match pipelining {
+                Pipelining::Alone => {
+                    let may_share = *locking == Locking::Exclusive && !flags.has(Flags::SLOW);
+                    assert!(!may_share, "{name} may share a commit");
+                }
+                Pipelining::SharedRead => {
+                    assert!(flags.has(Flags::READ) && !flags.has(Flags::SLOW), "{name}");
+                    // What is read of many keys is locked, what is read of one is not.
+                    let expected =
+                        if command.keys.last == 1 { Locking::Nothing } else { Locking::Shared };
+                    assert_eq!((*locking, command.keys.first), (expected, 1), "{name}");
+                }
+                Pipelining::SharedCommit | Pipelining::Overwrite { .. } => {
+                    assert!(flags.has(Flags::WRITE) && !flags.has(Flags::SLOW), "{name}");
+                    assert_eq!(*locking, Locking::Exclusive, "{name}");
+                }
+            }
+            assert!(*pipelining == Pipelining::Alone || command.parts.is_empty(), "{name}");
+            assert_eq!(flags.has(Flags::RUNS_QUEUE), *name == "exec");
+        }
     }
 
     #[test]

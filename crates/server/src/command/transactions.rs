@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Client, Command, Context, Done, Locking, keys_of};
 use crate::{
+    commit,
     fault::Fault,
     locks::Held,
     resp::{Args, Span},
@@ -128,7 +129,7 @@ fn lock<'s>(server: &'s Server, queue: &Queue, client: &Client) -> Held<'s> {
     for (command, args) in queue.commands() {
         match command.locking {
             Locking::Everything | Locking::Snapshot => return locks.everything(),
-            Locking::Nothing | Locking::Shared | Locking::Exclusive => {}
+            Locking::Nothing | Locking::Own | Locking::Shared | Locking::Exclusive => {}
         }
         keys.extend(keys_of(command, args));
     }
@@ -161,9 +162,8 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
     let server = context.server;
-    context.client.turn.close(&server.databases);
     let locks = lock(server, &queue, context.client);
-    server.databases.settle();
+    server.databases.commit_submitted();
     // The moment, and the database's keyspaces, are those under the locks.
     let number = server.databases.number(context.client.database);
     context.txn = Txn::new(&server.databases, number, crate::db::now_ms());
@@ -190,7 +190,7 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         }
     }
     context.in_exec = false;
-    context.txn.commit()?;
+    commit::transaction(&mut context.txn)?;
     drop(locks);
     Ok(())
 }

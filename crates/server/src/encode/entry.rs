@@ -99,7 +99,7 @@ impl Entry {
         Some(Meta { id: word(0)?, count: word(8)?, first })
     }
 
-    /// Whether the entry has ended at `now_ms`.
+    /// Returns true if the entry has ended at `now_ms`.
     #[inline]
     pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms != 0 && self.expires_ms <= now_ms

@@ -311,7 +311,7 @@ impl Writer {
                 Message::Line(line) => self.write(&line),
                 Message::Flush(written) => {
                     let _ = self.sink.flush();
-                    // Who asked may have given up.
+                    // The thread that asked may have given up.
                     let _ = written.send(());
                 }
             }

@@ -20,7 +20,7 @@ pub struct ReadLimits {
     pub arguments: usize,
     /// Bytes of one argument.
     pub bulk_bytes: usize,
-    /// Whether the client still has to say who it is: the errors say so.
+    /// True if the client still has to say the password: the errors say so.
     pub unauthenticated: bool,
 }
 
@@ -54,18 +54,20 @@ impl<'a> Args<'a> {
     }
 
     /// How many, the command's name included.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
     /// The argument at `index`.
+    #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         self.spans.get(index).map(|span| &self.buffer[span.start..span.end])
@@ -76,6 +78,7 @@ impl<'a> Args<'a> {
     /// # Panics
     ///
     /// If it is not.
+    #[inline]
     #[must_use]
     pub fn at(&self, index: usize) -> &'a [u8] {
         let span = self.spans[index];
@@ -124,7 +127,7 @@ impl Frames {
         self.ends.len()
     }
 
-    /// Whether no command is complete.
+    /// Returns true if no command is complete.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
@@ -238,7 +241,7 @@ impl Parser {
         }
     }
 
-    /// Whether a command has begun and is not complete.
+    /// Returns true if a command has begun and is not complete.
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.state != State::Start

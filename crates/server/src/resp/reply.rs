@@ -9,7 +9,7 @@ use super::number::{format_f64, push_i64};
 #[derive(Debug)]
 pub struct Reply {
     buffer: Vec<u8>,
-    /// Whether the client speaks RESP3.
+    /// True if the client speaks RESP3.
     pub resp3: bool,
     limit: usize,
     overflowed: bool,
@@ -34,13 +34,13 @@ impl Reply {
         self.buffer.len()
     }
 
-    /// Whether there is nothing to send.
+    /// Returns true if there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Whether a reply was larger than the limit: what is here is not whole then.
+    /// Returns true if a reply was larger than the limit: what is here is not whole then.
     #[must_use]
     pub fn overflowed(&self) -> bool {
         self.overflowed

@@ -7,7 +7,7 @@ use super::{
         Handler, connection as c, expiry as e, info, keys as k, numbers as n, object, ordered as o,
         scan, server as srv, settings, strings as str, transactions as t,
     },
-    Command, Flags, Group, KeyPlaces, Locking, Part,
+    Command, Flags, Group, KeyPlaces, Locking, Part, Pipelining,
 };
 
 const NO_KEYS: KeyPlaces = KeyPlaces { first: 0, last: 0, step: 0 };
@@ -33,11 +33,24 @@ fn plain(
     run: Handler,
     (complexity, summary): Text,
 ) -> Command {
-    let (keys, locking) = (NO_KEYS, Locking::Nothing);
-    Command { name, arity, flags, keys, locking, group, parts: &[], run, complexity, summary }
+    let (keys, locking, pipelining) = (NO_KEYS, Locking::Nothing, Pipelining::Alone);
+    Command {
+        name,
+        arity,
+        flags,
+        keys,
+        locking,
+        pipelining,
+        group,
+        parts: &[],
+        run,
+        complexity,
+        summary,
+    }
 }
 
-/// A command on one key: readers lock it against writers, writers against everyone.
+/// A command on one key: readers lock it against writers, writers against everyone. Writers share
+/// commits unless they may take long.
 fn on_key(
     group: Group,
     name: &'static str,
@@ -48,7 +61,26 @@ fn on_key(
 ) -> Command {
     let writes = flags.has(Flags::WRITE);
     let locking = if writes { Locking::Exclusive } else { Locking::Shared };
-    Command { keys: ONE_KEY, locking, ..plain(group, name, arity, flags, run, text) }
+    let may_share = writes && !flags.has(Flags::SLOW);
+    let pipelining = if may_share { Pipelining::SharedCommit } else { Pipelining::Alone };
+    Command { keys: ONE_KEY, locking, pipelining, ..plain(group, name, arity, flags, run, text) }
+}
+
+/// The same command, which only reads the entries of its keys: that of one key needs no lock.
+fn entry_read(command: Command) -> Command {
+    let locking = if command.keys.last == 1 { Locking::Nothing } else { Locking::Shared };
+    Command { locking, pipelining: Pipelining::SharedRead, ..command }
+}
+
+/// The same command, which is run with keys that are too long for the engine, too.
+fn long_keys(command: Command) -> Command {
+    Command { flags: command.flags.and(Flags::LONG_KEYS), ..command }
+}
+
+/// The same command, which only overwrites strings if it has at most this number of arguments.
+fn overwrite(arguments_max: usize, command: Command) -> Command {
+    let command = long_keys(command);
+    Command { pipelining: Pipelining::Overwrite { arguments_max }, ..command }
 }
 
 /// The same command, of several parts.
@@ -218,10 +250,10 @@ fn keys() -> Vec<Command> {
             ALL_KEYS,
             row("del", -2, WRITE, k::del, ("O(keys), whatever they hold", "Removes keys")),
         ),
-        with_keys(
+        entry_read(with_keys(
             ALL_KEYS,
             row("exists", -2, FAST_READ, k::exists, ("O(keys)", "Counts the keys that are there")),
-        ),
+        )),
         slow(whole(
             "keys",
             2,
@@ -259,11 +291,11 @@ fn keys() -> Vec<Command> {
             ),
         ),
         whole("scan", -2, scan::scan, ("O(COUNT)", "A page of the keys, ascending")),
-        with_keys(
+        entry_read(with_keys(
             ALL_KEYS,
             row("touch", -2, FAST_READ, k::exists, ("O(keys)", "Counts the keys that are there")),
-        ),
-        row("type", 2, FAST_READ, k::kind, ("O(1)", "A key's type")),
+        )),
+        entry_read(row("type", 2, FAST_READ, k::kind, ("O(1)", "A key's type"))),
         with_keys(
             ALL_KEYS,
             row("unlink", -2, FAST_WRITE, k::del, ("O(keys), whatever they hold", "Removes keys")),
@@ -274,10 +306,12 @@ fn keys() -> Vec<Command> {
 fn expiry() -> Vec<Command> {
     let row =
         |name, arity, flags, run: Handler, text| on_key(Group::Keys, name, arity, flags, run, text);
+    let read =
+        |name, run: Handler, summary| entry_read(row(name, 2, FAST_READ, run, ("O(1)", summary)));
     vec![
         row("expire", -3, FAST_WRITE, e::expire, ("O(1)", "Gives a key seconds to live")),
         row("expireat", -3, FAST_WRITE, e::expireat, ("O(1)", "Gives a key an end, in seconds")),
-        row("expiretime", 2, FAST_READ, e::expiretime, ("O(1)", "A key's end, in seconds")),
+        read("expiretime", e::expiretime, "A key's end, in seconds"),
         row("persist", 2, FAST_WRITE, e::persist, ("O(1)", "Takes a key's end away")),
         row("pexpire", -3, FAST_WRITE, e::pexpire, ("O(1)", "Gives a key milliseconds to live")),
         row(
@@ -287,9 +321,9 @@ fn expiry() -> Vec<Command> {
             e::pexpireat,
             ("O(1)", "Gives a key an end, in milliseconds"),
         ),
-        row("pexpiretime", 2, FAST_READ, e::pexpiretime, ("O(1)", "A key's end, in milliseconds")),
-        row("pttl", 2, FAST_READ, e::pttl, ("O(1)", "Milliseconds until a key's end")),
-        row("ttl", 2, FAST_READ, e::ttl, ("O(1)", "Seconds until a key's end")),
+        read("pexpiretime", e::pexpiretime, "A key's end, in milliseconds"),
+        read("pttl", e::pttl, "Milliseconds until a key's end"),
+        read("ttl", e::ttl, "Seconds until a key's end"),
     ]
 }
 
@@ -301,10 +335,10 @@ fn strings() -> Vec<Command> {
         row("append", 3, FAST_WRITE, str::append, ("O(bytes)", "Adds to the end of a string")),
         row("decr", 2, FAST_WRITE, n::decr, ("O(1)", "Subtracts one")),
         row("decrby", 3, FAST_WRITE, n::decrby, ("O(1)", "Subtracts an integer")),
-        with_locking(Locking::Nothing, row("get", 2, FAST_READ, str::get, ("O(1)", "A string"))),
+        long_keys(entry_read(row("get", 2, FAST_READ, str::get, ("O(1)", "A string")))),
         row("getdel", 2, FAST_WRITE, str::getdel, ("O(1)", "A string, which it removes")),
         row("getex", -2, FAST_WRITE, str::getex, ("O(1)", "A string, whose end it sets")),
-        row("getrange", 4, READ, str::getrange, ("O(bytes)", "A part of a string")),
+        entry_read(row("getrange", 4, READ, str::getrange, ("O(bytes)", "A part of a string"))),
         row(
             "getset",
             3,
@@ -315,10 +349,16 @@ fn strings() -> Vec<Command> {
         row("incr", 2, FAST_WRITE, n::incr, ("O(1)", "Adds one")),
         row("incrby", 3, FAST_WRITE, n::incrby, ("O(1)", "Adds an integer")),
         row("incrbyfloat", 3, FAST_WRITE, n::incrbyfloat, ("O(1)", "Adds a decimal number")),
-        with_keys(ALL_KEYS, row("mget", -2, FAST_READ, str::mget, ("O(keys)", "Many strings"))),
-        with_keys(
-            PAIRS,
-            row("mset", -3, WRITE, str::mset, ("O(keys)", "Sets many strings, all at once")),
+        entry_read(with_keys(
+            ALL_KEYS,
+            row("mget", -2, FAST_READ, str::mget, ("O(keys)", "Many strings")),
+        )),
+        overwrite(
+            usize::MAX,
+            with_keys(
+                PAIRS,
+                row("mset", -3, WRITE, str::mset, ("O(keys)", "Sets many strings, all at once")),
+            ),
         ),
         with_keys(
             PAIRS,
@@ -331,12 +371,12 @@ fn strings() -> Vec<Command> {
             ),
         ),
         row("psetex", 4, WRITE, str::psetex, ("O(1)", "Sets a string with milliseconds to live")),
-        row("set", -3, WRITE, str::set, ("O(1)", "Sets a string")),
+        overwrite(3, row("set", -3, WRITE, str::set, ("O(1)", "Sets a string"))),
         row("setex", 4, WRITE, str::setex, ("O(1)", "Sets a string with seconds to live")),
         row("setnx", 3, FAST_WRITE, str::setnx, ("O(1)", "Sets a string if its key is free")),
         row("setrange", 4, WRITE, str::setrange, ("O(bytes)", "Overwrites a part of a string")),
-        row("strlen", 2, FAST_READ, str::strlen, ("O(1)", "Bytes of a string")),
-        row("substr", 4, READ, str::getrange, ("O(bytes)", "A part of a string")),
+        entry_read(row("strlen", 2, FAST_READ, str::strlen, ("O(1)", "Bytes of a string"))),
+        entry_read(row("substr", 4, READ, str::getrange, ("O(bytes)", "A part of a string"))),
     ]
 }
 
@@ -348,7 +388,16 @@ fn transactions() -> Vec<Command> {
         row("watch", -2, t::watch, ("O(keys)", "Makes EXEC depend on keys staying as they are"));
     vec![
         row("discard", 1, t::discard, ("O(commands)", "Forgets what MULTI queued")),
-        row("exec", 1, t::exec, ("that of its commands", "Runs what MULTI queued, all at once")),
+        Command {
+            flags: AT_ONCE.and(Flags::RUNS_QUEUE),
+            locking: Locking::Own,
+            ..row(
+                "exec",
+                1,
+                t::exec,
+                ("that of its commands", "Runs what MULTI queued, all at once"),
+            )
+        },
         row("multi", 1, t::multi, ("O(1)", "Queues the commands that follow")),
         with_locking(Locking::Shared, with_keys(ALL_KEYS, watch)),
         with_queue(row("unwatch", 1, t::unwatch, ("O(keys)", "Takes WATCH back"))),

@@ -1,0 +1,224 @@
+//! Every way of committing: no other module hands a batch to the engine.
+//!
+//! | way | for |
+//! | --- | --- |
+//! | [`transaction`] | what one command, one `EXEC` or one commit group has pending |
+//! | [`overwritten`], [`submit_overwritten`] | strings that a run of commands replaces without a look |
+//! | [`batch`] | a batch that another process, or an emptying, has made |
+//! | [`in_background`] | what the sweeper removes |
+//!
+//! A [`CommitGroup`](group::CommitGroups) collects the commands of a worker's clients and ends as
+//! one transaction. A [`CommitHandle`] is what a client waits on before its replies are sent.
+
+mod group;
+
+use std::sync::atomic::Ordering;
+
+use rhumb::{Batch, Result, Submitted};
+
+pub(crate) use group::{CommitGroups, GroupHandle};
+
+use crate::{
+    count::Tally,
+    db::{Databases, Db},
+    encode::{Entry, Kind, member},
+    txn::{Pending, Space, Txn, Writes},
+};
+
+/// A commit that replies wait for.
+pub(crate) enum CommitHandle {
+    /// Of the commit group that a command has joined.
+    Group(GroupHandle),
+    /// Of a batch that was submitted.
+    Submitted(Submitted),
+}
+
+impl CommitHandle {
+    /// Returns true if both are of the same commit group.
+    pub(crate) fn is_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Group(one), Self::Group(other)) => one.is_with(other),
+            _ => false,
+        }
+    }
+
+    /// Sees to it that the commit is done.
+    ///
+    /// # Errors
+    ///
+    /// From the engine; nothing of it is visible.
+    pub(crate) fn finish(self, databases: &Databases, groups: &CommitGroups) -> Result<()> {
+        match self {
+            Self::Group(handle) => groups.finish(databases, &handle),
+            Self::Submitted(submitted) => finish(databases, submitted),
+        }
+    }
+}
+
+/// Commits a batch as durably as the writes of clients.
+///
+/// # Errors
+///
+/// From the engine; nothing of the batch is visible.
+pub(crate) fn batch(databases: &Databases, batch: Batch) -> Result<()> {
+    let committed = batch.durability(databases.durability()).commit();
+    committed.inspect_err(|error| databases.note_failed_commit(error))?;
+    databases.note_commit();
+    Ok(())
+}
+
+/// Commits a batch that nobody is told of: it asks for no sync, not even for that of each second.
+///
+/// # Errors
+///
+/// From the engine; nothing of the batch is visible.
+pub(crate) fn in_background(databases: &Databases, batch: Batch) -> Result<()> {
+    batch.commit().inspect_err(|error| databases.note_failed_commit(error))
+}
+
+/// Commits what is pending, all or nothing, and marks the clients that watch what changed.
+///
+/// # Errors
+///
+/// From the engine; nothing of it is visible.
+pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
+    let databases = txn.databases;
+    let Pending { writes: pending, touched, .. } = std::mem::take(&mut txn.pending);
+    if pending.is_empty() {
+        return Ok(());
+    }
+    let mut all = databases.engine.batch();
+    for (number, space, writes) in pending {
+        let db = databases.numbered(number)?;
+        let keyspace = space.of(db);
+        if space == Space::Keys && db.count.is_kept() {
+            let change =
+                change_of(db, &writes).inspect_err(|error| databases.note_failed_commit(error))?;
+            db.count.change(change);
+        }
+        for (key, value) in writes {
+            match value {
+                Some(value) => all.insert(keyspace, key, value),
+                None => all.remove(keyspace, key),
+            }
+        }
+    }
+    batch(databases, all)?;
+    touch(databases, &touched);
+    Ok(())
+}
+
+fn touch(databases: &Databases, touched: &[(u8, Vec<u8>)]) {
+    for (number, key) in touched {
+        databases.watches.touch(databases.database_of(*number), key);
+    }
+}
+
+/// What writes to keys will change about their count.
+fn change_of(db: &Db, writes: &Writes) -> Result<Tally> {
+    let mut change = Tally::default();
+    for (key, value) in writes {
+        change.subtract(db.keys.get(key)?.as_deref());
+        change.add(value.as_deref());
+    }
+    Ok(change)
+}
+
+/// Commits the strings that a run of commands has replaced, which have these keys.
+///
+/// # Errors
+///
+/// From the engine; nothing of it is visible.
+pub(crate) fn overwritten<'k>(
+    txn: &mut Txn<'_>,
+    keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<()> {
+    let databases = txn.databases;
+    let Some(all) = take_overwritten(txn, keys)? else { return Ok(()) };
+    batch(databases, all)?;
+    touch(databases, &txn.pending.touched);
+    Ok(())
+}
+
+/// As [`overwritten`], but only queues the strings, to be committed together with those of other
+/// clients. The caller holds the locks of the keys and may release them: a client that reads before
+/// a write calls [`Databases::commit_submitted`]. `None` if nothing was replaced.
+///
+/// # Errors
+///
+/// From the engine; nothing is queued then.
+pub(crate) fn submit_overwritten<'k>(
+    txn: &mut Txn<'_>,
+    keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<Option<CommitHandle>> {
+    let databases = txn.databases;
+    let Some(all) = take_overwritten(txn, keys)? else { return Ok(None) };
+    // Before the locks are released, so that the client that takes them next has it committed.
+    databases.submitted.fetch_add(1, Ordering::Relaxed);
+    let submitted = all.durability(databases.durability()).submit().inspect_err(|error| {
+        databases.submitted.fetch_sub(1, Ordering::Relaxed);
+        databases.note_failed_commit(error);
+    })?;
+    // If the write fails after all, clients that watch a key repeat an EXEC for nothing.
+    touch(databases, &txn.pending.touched);
+    Ok(Some(CommitHandle::Submitted(submitted)))
+}
+
+/// Sees to it that a batch that was submitted is committed.
+fn finish(databases: &Databases, submitted: Submitted) -> Result<()> {
+    let done = submitted.finish();
+    databases.submitted.fetch_sub(1, Ordering::Relaxed);
+    match &done {
+        Ok(()) => databases.note_commit(),
+        Err(error) => databases.note_failed_commit(error),
+    }
+    done
+}
+
+/// The batch of the strings that were replaced. What they replace is looked at only if it may be a
+/// collection, or the keys are counted.
+fn take_overwritten<'k>(
+    txn: &mut Txn<'_>,
+    keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<Option<Batch>> {
+    let Some(mut all) = txn.overwrites.take().filter(|_| txn.overwritten > 0) else {
+        return Ok(None);
+    };
+    debug_assert!(txn.pending.is_empty(), "a command that only overwrites has written otherwise");
+    let db = txn.db()?;
+    if db.has_collections.load(Ordering::Relaxed) || db.count.is_kept() {
+        look_at_replaced(txn.databases, db, keys.collect(), &mut all)?;
+    }
+    Ok(Some(all))
+}
+
+/// What is to be done about the entries that are replaced: collections are left to the sweeper, and
+/// the keys are counted.
+fn look_at_replaced(
+    databases: &Databases,
+    db: &Db,
+    mut keys: Vec<&[u8]>,
+    batch: &mut Batch,
+) -> Result<()> {
+    let is_counted = db.count.is_kept();
+    if is_counted {
+        databases.commit_submitted();
+        keys.sort_unstable();
+        keys.dedup();
+    }
+    let replaced = db.keys.multi_get(&keys)?;
+    if is_counted {
+        let mut change = Tally { keys: keys.len() as i64, expires: 0 };
+        replaced.iter().for_each(|before| change.subtract(before.as_deref()));
+        db.count.change(change);
+    }
+    for before in replaced.into_iter().flatten() {
+        if let Some(before) = Entry::decode(before)
+            && before.kind != Kind::String
+            && let Some(meta) = before.meta()
+        {
+            batch.insert(&db.work, member::reclaim(meta.id), []);
+        }
+    }
+    Ok(())
+}

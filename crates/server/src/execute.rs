@@ -1,0 +1,210 @@
+//! How commands are run: alone, in a commit group, or as a run of neighbours that share one read or
+//! one commit. Takes the locks that a command's row in the table asks for.
+//!
+//! A command's handler is the same in all cases; what differs is where its reads come from and
+//! where its writes go.
+
+use std::time::Instant;
+
+use rhumb::Result;
+
+use crate::{
+    command::{Client, Command, Context, Done, Flags, Locking, keys_of},
+    commit::{self, CommitGroups, CommitHandle},
+    db::{Databases, now_ms},
+    locks::Held,
+    resp::{Args, Reply},
+    server::Server,
+    txn::Txn,
+};
+
+/// Takes the locks that a command asks for when it is run alone. The worker's commit group is
+/// closed first, unless the command needs none of its locks and waits for no others.
+fn lock<'s>(
+    databases: &'s Databases,
+    groups: &CommitGroups,
+    command: &Command,
+    args: Args<'_>,
+) -> Held<'s> {
+    let (locks, is_one) = (&databases.locks, command.keys.last == 1);
+    let is_slow = command.flags.has(Flags::SLOW);
+    match command.locking {
+        Locking::Nothing | Locking::Snapshot if !is_slow => return Held::Nothing,
+        Locking::Shared if is_one => {
+            if let Some(held) = locks.try_shared(args.at(1)) {
+                databases.commit_submitted();
+                return held;
+            }
+        }
+        _ => {}
+    }
+    groups.close(databases);
+    let held = match command.locking {
+        Locking::Nothing | Locking::Snapshot | Locking::Own => return Held::Nothing,
+        Locking::Everything => locks.everything(),
+        Locking::Shared if is_one => locks.shared(args.at(1)),
+        Locking::Shared => locks.many_shared(keys_of(command, args)),
+        Locking::Exclusive if is_one => locks.exclusive(args.at(1)),
+        Locking::Exclusive => locks.many_exclusive(keys_of(command, args)),
+    };
+    databases.commit_submitted();
+    held
+}
+
+/// A command and its arguments, which are right for it.
+pub(crate) type Call<'a> = (&'static Command, Args<'a>);
+
+/// What the commands of one client are run with.
+pub(crate) struct Runner<'r, 's> {
+    pub(crate) server: &'s Server,
+    /// The commit groups of the client's worker.
+    pub(crate) groups: &'r CommitGroups,
+    pub(crate) client: &'r mut Client,
+    pub(crate) out: &'r mut Reply,
+}
+
+impl<'s> Runner<'_, 's> {
+    /// The context of a command that runs now.
+    fn context(&mut self) -> Context<'_, 's> {
+        let databases = &self.server.databases;
+        let txn = Txn::new(databases, databases.number(self.client.database), now_ms());
+        let (server, client, out) = (self.server, &mut *self.client, &mut *self.out);
+        Context { server, client, txn, out, in_exec: false, absent: 0 }
+    }
+
+    /// Takes back the replies from `from` on and writes the error of a command that failed.
+    fn reply_error(&mut self, from: usize, done: Done) {
+        if let Err(fault) = done {
+            self.out.truncate(from);
+            fault.report(&self.server.databases, self.out);
+        }
+    }
+
+    /// Runs one command by itself: locks, handler, commit, reply.
+    pub(crate) fn alone(&mut self, (command, args): Call<'_>) {
+        let (from, began) = (self.out.len(), Instant::now());
+        let locks = lock(&self.server.databases, self.groups, command, args);
+        let mut context = self.context();
+        let done = (command.run)(&mut context, args);
+        let done = done.and_then(|()| Ok(commit::transaction(&mut context.txn)?));
+        context.count_absent();
+        drop(locks);
+        self.reply_error(from, done);
+        let took = began.elapsed();
+        if self.server.is_slow(took) {
+            let keys = keys_of(command, args).count();
+            self.server.note_slow(&self.client.info, command.name, (1, keys), took);
+        }
+    }
+
+    /// Runs one command in the commit group of its worker. Its reply holds if the group's commit
+    /// does, whose handle is returned. `None` if the command has failed, and has replied so.
+    pub(crate) fn join(&mut self, (command, args): Call<'_>) -> Option<CommitHandle> {
+        let (databases, groups, from) = (&self.server.databases, self.groups, self.out.len());
+        let joined = groups.join(databases, keys_of(command, args), |pending| {
+            let mut context = self.context();
+            std::mem::swap(&mut context.txn.pending, pending);
+            let place = context.txn.pending.place();
+            let done = (command.run)(&mut context, args);
+            std::mem::swap(&mut context.txn.pending, pending);
+            pending.end(place);
+            done
+        });
+        match joined {
+            Ok(handle) => Some(CommitHandle::Group(handle)),
+            Err(fault) => {
+                self.reply_error(from, Err(fault));
+                None
+            }
+        }
+    }
+
+    /// Runs `len` neighbours that only read the entries of their keys, of which there are `keys`:
+    /// one read finds all entries. Stops once the replies are `most` bytes; returns how many were
+    /// run.
+    pub(crate) fn read_together<'a>(
+        &mut self,
+        calls: impl Iterator<Item = Call<'a>> + Clone,
+        (len, keys): (usize, usize),
+        most: usize,
+    ) -> usize {
+        // Each names a key, at least.
+        let is_one_each = keys == len;
+        let _locks = if is_one_each { Held::Nothing } else { self.lock_reads(calls.clone()) };
+        let mut context = self.context();
+        if keys > 1 {
+            let all: Vec<&[u8]> = calls.clone().flat_map(|(c, args)| keys_of(c, args)).collect();
+            // After an error each command reads by itself: one says what is damaged, the others
+            // are answered.
+            let _ = context.txn.read_ahead(&all);
+        }
+        let (mut ran, mut at) = (0, 0);
+        for (command, args) in calls {
+            let from = context.out.len();
+            context.txn.go_on_at(at);
+            if let Err(fault) = (command.run)(&mut context, args) {
+                context.out.truncate(from);
+                fault.report(&context.server.databases, context.out);
+            }
+            at += if is_one_each { 1 } else { keys_of(command, args).count() };
+            ran += 1;
+            if context.out.len() >= most {
+                break;
+            }
+        }
+        context.count_absent();
+        ran
+    }
+
+    /// Locks the keys of reads that are of more than one key: they are read at one moment. A read
+    /// of one entry needs no lock.
+    fn lock_reads<'a>(&self, calls: impl Iterator<Item = Call<'a>> + Clone) -> Held<'s> {
+        let many = calls.filter(|(command, args)| {
+            command.locking == Locking::Shared && keys_of(command, *args).nth(1).is_some()
+        });
+        let databases = &self.server.databases;
+        self.groups.close(databases);
+        let keys = many.flat_map(|(command, args)| keys_of(command, args));
+        let held = databases.locks.many_shared(keys);
+        databases.commit_submitted();
+        held
+    }
+
+    /// Runs neighbours that only overwrite strings, as one commit. If `may_wait` it is only
+    /// submitted, so that those of other clients share it, and its handle is returned.
+    ///
+    /// # Errors
+    ///
+    /// From the engine; nothing is written then, replies neither.
+    pub(crate) fn overwrite_together<'a>(
+        &mut self,
+        calls: impl Iterator<Item = Call<'a>> + Clone,
+        may_wait: bool,
+    ) -> Result<Option<CommitHandle>> {
+        let databases = &self.server.databases;
+        self.groups.close(databases);
+        let keys = || calls.clone().flat_map(|(command, args)| keys_of(command, args));
+        let mut some = keys();
+        let _locks = match (some.next(), some.next()) {
+            (None, _) => Held::Nothing,
+            (Some(key), None) => databases.locks.exclusive(key),
+            (Some(_), Some(_)) => databases.locks.many_exclusive(keys()),
+        };
+        let from = self.out.len();
+        let mut context = self.context();
+        context.txn.overwrites = Some(databases.engine.batch());
+        for (command, args) in calls.clone() {
+            let from = context.out.len();
+            if let Err(fault) = (command.run)(&mut context, args) {
+                context.out.truncate(from);
+                fault.report(databases, context.out);
+            }
+        }
+        let done = if may_wait {
+            commit::submit_overwritten(&mut context.txn, keys())
+        } else {
+            commit::overwritten(&mut context.txn, keys()).map(|()| None)
+        };
+        done.inspect_err(|_| self.out.truncate(from))
+    }
+}
