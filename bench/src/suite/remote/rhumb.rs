@@ -366,7 +366,7 @@ impl Session for Indexed {
 
     fn multi_get(&mut self, keys: &[&[u8]], on_value: OnValue<'_>) -> Result<()> {
         self.answers.clear();
-        self.index.get_many(keys, &mut self.answers);
+        self.index.multi_get(keys, &mut self.answers);
         self.answers
             .iter()
             .enumerate()

@@ -92,7 +92,7 @@ fn assert_same(table: &Arc<Memtable>, model: &Model, probes: &[(TreeId, Vec<u8>,
         assert_is(*tree, table.get(*tree, key, *seq).as_ref().map(EntryRef::Cloned), newest);
         let mut cursor = MemCursor::new(Arc::clone(table), *tree);
         // However many entries are taken at once.
-        cursor.expect(*seq as usize % 40);
+        cursor.hint_len(*seq as usize % 40);
         cursor.seek(key, *seq);
         for expected in from() {
             assert_is(*tree, cursor.entry(), Some(expected));
@@ -127,7 +127,7 @@ fn assert_newest(
     seen.dedup_by(|later, earlier| later.0.1 == earlier.0.1);
     let at = seen.partition_point(|(found, _)| **found < place);
     let mut cursor = MemCursor::newest(Arc::clone(table), tree, seq);
-    cursor.expect(from as usize % 40);
+    cursor.hint_len(from as usize % 40);
     cursor.seek(&key, from);
     for expected in &seen[at..] {
         assert_is(tree, cursor.entry(), Some(*expected));
