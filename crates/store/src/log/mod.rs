@@ -16,8 +16,6 @@ pub(crate) mod reader;
 pub(crate) mod recovery;
 pub(crate) mod segment;
 #[cfg(test)]
-pub(crate) mod test_fs;
-#[cfg(test)]
 mod tests;
 pub(crate) mod writer;
 

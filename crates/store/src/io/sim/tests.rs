@@ -165,7 +165,8 @@ fn sectors_and_length_of_an_unsynced_write_survive_independently() {
     for (loss, fill) in [(Loss::Random, vec![0, 2]), (Loss::Adversarial, vec![0, 2, 9])] {
         let seen = outcomes(&fs, loss, |fs| fs.content(at("/d/a")).unwrap());
         let lens: BTreeSet<usize> = seen.iter().map(Vec::len).collect();
-        assert_eq!(lens, BTreeSet::from([600, 2100]));
+        assert_eq!((lens.first(), lens.last()), (Some(&600), Some(&2100)));
+        assert!(lens.len() > 2, "an append is written back in parts");
         // Sectors of the longer outcome: the synced one is kept, the others are whole.
         let mut patterns = BTreeSet::new();
         for content in seen.iter().filter(|content| content.len() == 2100) {
@@ -193,7 +194,7 @@ fn a_lost_truncation_brings_the_old_end_back() {
     file.truncate(700).unwrap();
     assert_eq!(fs.content(at("/d/a")).unwrap().len(), 700);
     let lens = outcomes(&fs, Loss::Random, |fs| fs.content(at("/d/a")).unwrap().len());
-    assert_eq!(lens, BTreeSet::from([700, 1000]));
+    assert_eq!((lens.first(), lens.last()), (Some(&700), Some(&1000)));
     assert_eq!(fs.power_cut(Loss::DropUnsynced, 0).content(at("/d/a")).unwrap(), [1; 1000]);
 
     let fs = fs.power_cut(Loss::KeepAll, 0);
@@ -211,8 +212,8 @@ impl ModelFile {
         self.versions.last().unwrap()
     }
 
-    /// Returns true if `content` may be on the disk: its length is one that the file had, and each
-    /// sector holds a version that it had.
+    /// Returns true if `content` may be on the disk: its length is none that is shorter or longer
+    /// than those that the file had, and each sector holds a version that it had.
     fn allows(&self, content: &[u8]) -> bool {
         let sector = |version: &[u8], number: usize| {
             let mut bytes = [0; SECTOR_BYTES];
@@ -221,7 +222,8 @@ impl ModelFile {
             bytes[..n].copy_from_slice(&there[..n]);
             bytes
         };
-        self.versions.iter().any(|version| version.len() == content.len())
+        let lens = || self.versions.iter().map(Vec::len);
+        (lens().min()..=lens().max()).contains(&Some(content.len()))
             && (0..content.len().div_ceil(SECTOR_BYTES)).all(|number| {
                 let n = (content.len() - number * SECTOR_BYTES).min(SECTOR_BYTES);
                 let found = sector(content, number);
@@ -409,8 +411,12 @@ fn a_failed_fsync_loses_what_a_later_one_does_not_bring_back() {
         assert!(content.starts_with(b"first") && content.ends_with(b"third"));
         kept.insert(content[5..content.len() - 5].to_vec());
     }
-    assert_eq!(kept, BTreeSet::from([b"second".to_vec(), vec![0; 6]]));
-    assert_eq!(seen.len(), 2, "the page cache shows the new bytes, or has forgotten them");
+    // A beginning arrived, perhaps nothing or all.
+    let beginning = |len: usize| [&b"second"[..len], &[0; 6][len..]].concat();
+    assert!(kept.contains(&beginning(0)) && kept.contains(&beginning(6)));
+    assert!(kept.iter().all(|bytes| (0..=6).any(|len| *bytes == beginning(len))), "{kept:?}");
+    assert!(seen.contains(&b"firstsecond"[..]), "the page cache shows the new bytes");
+    assert!(seen.contains(&b"first\0\0\0\0\0\0"[..]), "or has forgotten them");
 }
 
 #[test]
