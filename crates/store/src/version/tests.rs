@@ -7,7 +7,8 @@ use rhumb_testkit::random::Random;
 
 use super::{
     edit::{Edit, FILE_ID_END, VersionEdit},
-    manifest::{MANIFEST_HEADER_BYTES, Manifest, read_manifest},
+    format::MANIFEST_HEADER_BYTES,
+    manifest::{Manifest, read_manifest},
     state::CatalogState,
 };
 use crate::{
