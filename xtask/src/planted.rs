@@ -127,6 +127,8 @@ impl Copy {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -140,5 +142,24 @@ mod tests {
             let row = row.unwrap_or_else(|| panic!("docs/testing.md lacks {}", bug.name));
             assert!(row.contains(bug.suite.name()) && row.contains(bug.test), "{row}");
         }
+    }
+
+    #[test]
+    fn every_anchor_in_the_sources_is_of_one_bug() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut planted: BTreeSet<(String, String)> = BTreeSet::new();
+        for (file, anchor) in bugs::all().filter_map(Bug::anchor) {
+            let is_new = planted.insert((file.to_owned(), anchor.to_owned()));
+            assert!(is_new, "two bugs have the anchor {anchor}");
+        }
+        let sources = tidy::list_files(&root).unwrap();
+        for path in sources.iter().filter(|path| path.starts_with("crates/")) {
+            let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
+            for anchor in text.lines().filter_map(|line| line.trim().strip_prefix(bugs::ANCHOR)) {
+                let is_known = planted.remove(&(path.clone(), anchor.to_owned()));
+                assert!(is_known, "{path}: no bug is for {anchor}");
+            }
+        }
+        assert!(planted.is_empty(), "anchors that are in no source: {planted:?}");
     }
 }

@@ -120,6 +120,7 @@ impl<S: Space> Records<S> {
         self.slab.latch(place.slot.line);
         self.slab.store(place.slot.line, 1, head.to_word());
         self.store_bytes(place.slot.line, head.value_word(), value);
+        // planted: wide-record-comes-back-sum
         self.seal(place.slot.line, head);
         Ok(removed.with_token(Token::Live))
     }
