@@ -80,7 +80,7 @@ pub(super) struct FileState {
 
 impl FileState {
     /// A file that is wholly on the disk.
-    pub(super) fn settled(content: Vec<u8>) -> Self {
+    pub(super) fn durable(content: Vec<u8>) -> Self {
         Self { durable: content.clone(), content, pending: Vec::new(), links: 0 }
     }
 

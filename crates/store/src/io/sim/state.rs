@@ -180,7 +180,7 @@ impl State {
                 }
                 Survivor::File { id, content } => {
                     let file = files.entry(id).or_insert_with(|| {
-                        let state = Mutex::new(FileState::settled(content.to_vec()));
+                        let state = Mutex::new(FileState::durable(content.to_vec()));
                         Arc::new(FileNode { id: self.new_id(), state })
                     });
                     file.state.lock().links += 1;
@@ -245,7 +245,7 @@ impl State {
             if matches!(fault, Fault::Short(_)) && !kind.moves_bytes() {
                 return None;
             }
-            self.note_fault(kind, path);
+            self.record_fault(kind, path);
             return Some(fault);
         }
         if self.restless_per_mille == 0 || !self.rng.chance(self.restless_per_mille, 1000) {
@@ -277,7 +277,7 @@ impl State {
         self.lies.iter().any(|lie| lie.matches(&self.counts, kind, path))
     }
 
-    fn note_fault(&mut self, kind: CallKind, path: &Path) {
+    fn record_fault(&mut self, kind: CallKind, path: &Path) {
         self.counts.faults += 1;
         if self.faulted.len() < FAULTED_CALLS_MAX {
             self.faulted.push((kind, path.to_owned()));
@@ -289,7 +289,7 @@ impl State {
         let Some(free) = self.free_bytes else { return Ok(wanted) };
         let taken = usize::try_from(free).unwrap_or(usize::MAX).min(wanted);
         if taken == 0 && wanted > 0 {
-            self.note_fault(CallKind::Write, path);
+            self.record_fault(CallKind::Write, path);
             return Err(Fault::NoSpace.error().expect("it is an error"));
         }
         self.free_bytes = Some(free - taken as u64);
