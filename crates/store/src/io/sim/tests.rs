@@ -579,3 +579,63 @@ fn the_clock_moves_only_when_told() {
     clock.clone().sleep(std::time::Duration::from_secs(3600));
     assert_eq!(clock.now() - start, std::time::Duration::from_secs(3600));
 }
+
+#[test]
+fn a_copy_shares_nothing_with_its_original() {
+    let fs = with_dir(3);
+    put_synced(&fs, "/d/a", b"synced");
+    let mut file = put(&fs, "/d/b", b"written");
+    fs.hard_link(at("/d/a"), at("/d/c")).unwrap();
+    let copy = fs.copy();
+    // What is not durable in one is not durable in the other.
+    assert_eq!(names(&copy.copy().power_cut(Loss::DropUnsynced, 0), "/d"), ["a"]);
+    assert_eq!(names(&copy.copy().power_cut(Loss::KeepAll, 0), "/d"), ["a", "b", "c"]);
+    let killed = copy.copy().kill();
+    assert_eq!(killed.content(at("/d/b")).unwrap(), b"written");
+    // Two names of one file are that in the copy, too.
+    copy.set_content(at("/d/c"), b"changed".to_vec()).unwrap();
+    assert_eq!(copy.content(at("/d/a")).unwrap(), b"changed");
+    assert_eq!(fs.content(at("/d/a")).unwrap(), b"synced");
+    write_all(file.as_mut(), at("/d/b"), b" on").unwrap();
+    fs.remove_file(at("/d/a")).unwrap();
+    assert_eq!(names(&copy, "/d"), ["a", "b", "c"]);
+    assert_eq!(copy.content(at("/d/b")).unwrap(), b"written");
+}
+
+#[test]
+fn a_write_may_fail_after_some_of_it_or_all_has_arrived() {
+    for (kept, found) in [(0, &b"ab"[..]), (2, b"abcd"), (usize::MAX, b"abcde")] {
+        let fs = with_dir(0);
+        let mut file = put(&fs, "/d/a", b"ab");
+        fs.inject(Matcher::any(), Fault::EioAfter(kept), 1);
+        assert_eq!(file.write(b"cde").unwrap_err().raw_os_error(), Some(5));
+        assert_eq!(fs.content(at("/d/a")).unwrap(), found);
+        fs.inject(Matcher::any(), Fault::EioAfter(kept), 1);
+        assert_eq!(fs.remove_file(at("/d/a")).unwrap_err().raw_os_error(), Some(5));
+        assert_eq!(names(&fs, "/d"), ["a"], "other calls do nothing");
+    }
+}
+
+#[test]
+fn faults_can_be_told_by_the_number_of_the_change() {
+    let fs = with_dir(0);
+    let next = fs.counts().changes + 1;
+    fs.inject(Matcher::any().changes(next..next + 1), Fault::Eio, u64::MAX);
+    let mut file = put(&fs, "/d/a", b"");
+    assert_eq!(names(&fs, "/d"), ["a"], "reads and lists are not counted");
+    assert!(file.write(b"x").is_err());
+    assert_eq!(file.write(b"x").unwrap(), 1);
+    assert_eq!(fs.faulted_calls().len(), 1);
+}
+
+#[test]
+fn what_the_system_writes_back_is_durable_without_a_sync() {
+    for (per_mille, found) in [(0, &b""[..]), (1000, b"first")] {
+        let fs = with_dir(0);
+        let mut file = put(&fs, "/d/a", b"");
+        fs.sync_dir(at("/d")).unwrap();
+        fs.set_write_back(per_mille);
+        write_all(file.as_mut(), at("/d/a"), b"first").unwrap();
+        assert_eq!(fs.power_cut(Loss::DropUnsynced, 0).content(at("/d/a")).unwrap(), found);
+    }
+}
