@@ -4,6 +4,7 @@
 //! is left to `clippy` and to review. A finding is either a failure (the task ends with an error)
 //! or a note (a soft limit, listed so that it is seen).
 
+mod formats;
 mod layers;
 mod mask;
 mod repository;

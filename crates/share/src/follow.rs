@@ -80,6 +80,7 @@ impl Follower {
     /// reset meanwhile.
     fn load(&self) -> Result<Option<Followed>> {
         // A share that is paused from here on does not become live, whatever is chosen below.
+        // planted: keyspace-chosen-before-load-begins
         let Some(load) = self.publisher.begin_load() else { return Ok(None) };
         let keyspace = (self.source.keyspace)().map_err(|error| told(&error))?;
         let tap = Arc::new(Published(self.publisher.clone()));
@@ -121,6 +122,7 @@ impl Tap for Published {
     }
 
     fn reset(&self) {
+        // planted: share-goes-after-keyspace-reset
         self.0.reset();
     }
 }

@@ -1,12 +1,14 @@
 //! Settings: plain data with sound defaults.
 
+mod format;
+
 use rhumb_sync::primitive::Mutex;
 
 use crate::{
     error::{Error, Result},
     io::{ReadEngineKind, ReadMode},
     partition::Partitioning,
-    table::{BlockIndexKind, Compression, StringCoding, TableLayout, TableOptions, Training},
+    table::{BlockIndexKind, StringCoding, TableLayout, TableOptions, Training},
 };
 
 /// The failures that an acknowledged write survives.
@@ -117,20 +119,6 @@ impl KeyspacePreset {
     }
 }
 
-/// The version of the encoded options of a keyspace without partitions.
-const PLAIN_VERSION: u8 = 1;
-/// The version of the encoded options of a keyspace with partitions.
-const PARTITIONED_VERSION: u8 = 2;
-
-/// In the index's byte, the two bits from this one on say how keys are coded. They are 0 by
-/// default, so that options written without them keep their meaning.
-const CODING_SHIFT: u8 = 4;
-/// In the index's byte, the two bits from this one on say when models are trained; 0 by default.
-const TRAINING_SHIFT: u8 = 6;
-
-/// The number of bytes of the encoded options, in either version, before the part about partitions.
-const TABLE_OPTIONS_BYTES: usize = 13;
-
 impl KeyspaceOptions {
     /// Rejects values that are out of bounds. The error names the option.
     pub(crate) fn check(&self) -> Result<()> {
@@ -140,69 +128,6 @@ impl KeyspaceOptions {
             return refuse(format!("table options are out of their documented bounds: {table:?}"));
         }
         self.partitions.check().or_else(refuse)
-    }
-
-    /// The options of a new keyspace as the manifest stores them; `docs/format/manifest.md`
-    /// describes the bytes.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let table = self.table.over(&TableLayout::default());
-        let version = match self.partitions {
-            Partitioning::None => PLAIN_VERSION,
-            _ => PARTITIONED_VERSION,
-        };
-        let index = table.index.to_byte()
-            | table.string_coding.to_byte() << CODING_SHIFT
-            | table.training.to_byte() << TRAINING_SHIFT;
-        let mut bytes = vec![version, index, table.compression.byte()];
-        bytes.extend([table.filter_bits_per_key, table.restart_interval]);
-        bytes.extend(table.block_bytes.to_le_bytes());
-        bytes.extend(table.large_value_bytes.to_le_bytes());
-        self.partitions.encode(&mut bytes);
-        bytes
-    }
-
-    /// Returns true if encoded options request a compression that this build lacks.
-    pub(crate) fn lacks_compression(bytes: &[u8]) -> bool {
-        bytes.get(2).is_some_and(|byte| Compression::is_left_out(*byte))
-    }
-
-    /// Reads the output of [`KeyspaceOptions::encode`], with a value for each option. The error
-    /// says what was expected and found.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let Some((&table, behind)) = bytes.split_first_chunk::<TABLE_OPTIONS_BYTES>() else {
-            return Err(format!("keyspace options of {} bytes", bytes.len()));
-        };
-        let [version, index, compression, filter_bits_per_key, restart_interval, rest @ ..] = table;
-        let partitions = match version {
-            PLAIN_VERSION if behind.is_empty() => Partitioning::None,
-            PLAIN_VERSION => {
-                return Err(format!("keyspace options of {} bytes instead of 13", bytes.len()));
-            }
-            PARTITIONED_VERSION => Partitioning::decode(behind)?,
-            _ => return Err(format!("keyspace options of version {version}")),
-        };
-        let word =
-            |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
-        let options = Self {
-            table: TableLayout {
-                index: BlockIndexKind::from_byte(index & 0xf)
-                    .ok_or(format!("index kind {index}"))?,
-                string_coding: StringCoding::from_byte(index >> CODING_SHIFT & 3)
-                    .ok_or(format!("index kind {index}"))?,
-                training: Training::from_byte(index >> TRAINING_SHIFT)
-                    .ok_or(format!("index kind {index}"))?,
-                compression: Compression::from_byte(compression)
-                    .ok_or(format!("compression {compression}, which this build cannot read"))?,
-                filter_bits_per_key,
-                restart_interval,
-                block_bytes: word(0),
-                large_value_bytes: word(4),
-            }
-            .into(),
-            partitions,
-        };
-        options.check().map_err(|error| error.to_string())?;
-        Ok(options)
     }
 }
 
@@ -271,7 +196,7 @@ impl Default for DatabaseOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{format::PLAIN_VERSION, *};
 
     /// Each technique of a preset is an option of its own, which a keyspace stores.
     #[test]

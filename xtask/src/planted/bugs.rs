@@ -1,5 +1,6 @@
 //! The bugs: what is replaced by what, and which test must fail then.
 
+mod processes;
 mod remote;
 mod unordered;
 
@@ -11,24 +12,56 @@ use crate::verify::Suite::{self, Addresses, Index, Models, Schedules, Unit};
 pub(super) struct Bug {
     pub(super) name: &'static str,
     pub(super) file: &'static str,
-    /// What is replaced; it is in the file once.
+    /// What is replaced: its first occurrence after the anchor, or, of a bug without an anchor, the
+    /// only one in the file.
     sound: &'static str,
     broken: &'static str,
     pub(super) suite: Suite,
     /// A part of the name of the tests that catch it.
     pub(super) test: &'static str,
+    /// What the comment `// planted: ANCHOR` above the statement says. With an anchor `sound` can
+    /// be a few tokens, so that a renaming elsewhere in the statement leaves the bug as it is.
+    anchor: Option<&'static str>,
 }
+
+/// How the comment begins that is an anchor.
+pub(super) const ANCHOR: &str = "// planted: ";
+
+/// The number of lines after an anchor in which what is replaced begins and ends. It is the length
+/// of the longest statement that has an anchor.
+const REACH_LINES: usize = 12;
 
 impl Bug {
     /// The text of the file with the bug.
     ///
     /// # Errors
-    /// If what it replaces is not there, or more than once.
+    /// If what it replaces is not there, or is there more than once and has no anchor.
     pub(super) fn plant(&self, text: &str) -> anyhow::Result<String> {
-        match text.matches(self.sound).count() {
-            1 => Ok(text.replacen(self.sound, self.broken, 1)),
-            count => bail!("{}: {} has {count} of\n{}", self.name, self.file, self.sound),
+        let Some(anchor) = self.anchor else {
+            return match text.matches(self.sound).count() {
+                1 => Ok(text.replacen(self.sound, self.broken, 1)),
+                count => bail!("{}: {} has {count} of\n{}", self.name, self.file, self.sound),
+            };
+        };
+        let line = format!("{ANCHOR}{anchor}\n");
+        let Some((before, after)) =
+            text.split_once(&line).filter(|(_, rest)| !rest.contains(&line))
+        else {
+            bail!("{}: {} has not one `{}`", self.name, self.file, line.trim_end());
+        };
+        let reach: usize = after.split_inclusive('\n').take(REACH_LINES).map(str::len).sum();
+        let (near, rest) = after.split_at(reach);
+        if !near.contains(self.sound) {
+            bail!("{}: no `{}` after `{}`", self.name, self.sound, line.trim_end());
         }
+        let broken = near.replacen(self.sound, self.broken, 1);
+        Ok([before, &line, &broken, rest].concat())
+    }
+
+    /// The file and the anchor, if the bug has one.
+    #[cfg(test)]
+    pub(super) fn anchor(&self) -> Option<(&'static str, &'static str)> {
+        self.anchor.map(|anchor| (self.file, anchor))
     }
 }
 
@@ -52,7 +85,7 @@ const TREE: &str = "crates/index/src/raw/tree.rs";
 
 /// All of them, those of a suite together.
 pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
-    INDEX.iter().chain(&remote::BUGS).chain(&unordered::BUGS)
+    INDEX.iter().chain(&remote::BUGS).chain(&processes::BUGS).chain(&unordered::BUGS)
 }
 
 /// Those of the index.
@@ -64,6 +97,7 @@ static INDEX: [Bug; 41] = [
         broken: "let again = header;",
         suite: Models,
         test: "a_value_is_not_seen_before_its_key_is_back",
+        anchor: None,
     },
     Bug {
         name: "a scan takes no second look at the header",
@@ -72,6 +106,7 @@ static INDEX: [Bug; 41] = [
         broken: "let mut bits = before;",
         suite: Models,
         test: "a_scan_does_not_see_a_value_before_its_key_is_back",
+        anchor: None,
     },
     Bug {
         name: "the header is published with a relaxed store",
@@ -80,6 +115,7 @@ static INDEX: [Bug; 41] = [
         broken: "self.bucket.header.store(self.header, Ordering::Relaxed);",
         suite: Models,
         test: "two_writers_claim_slots",
+        anchor: None,
     },
     Bug {
         name: "the value of a slot is not stored",
@@ -88,6 +124,7 @@ static INDEX: [Bug; 41] = [
         broken: "let _ = value;\n    }",
         suite: Models,
         test: "two_writers_claim_slots",
+        anchor: None,
     },
     Bug {
         name: "the lock is taken by a load and a store",
@@ -96,6 +133,7 @@ static INDEX: [Bug; 41] = [
         broken: "let _ = (ok, failed);\n                self.header.store(header | LOCKED, Ordering::Release);\n                {",
         suite: Models,
         test: "one_key_has_one_slot",
+        anchor: None,
     },
     Bug {
         name: "a node is linked before it is filled",
@@ -104,6 +142,7 @@ static INDEX: [Bug; 41] = [
         broken: "        link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Release);\n        node.header.store(bits(0), Ordering::Relaxed);\n        node.put(0, word, value);\n",
         suite: Models,
         test: "an_overflow_node_is_whole",
+        anchor: None,
     },
     Bug {
         name: "a node is linked with a relaxed store",
@@ -112,6 +151,7 @@ static INDEX: [Bug; 41] = [
         broken: "link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Relaxed);",
         suite: Models,
         test: "an_overflow_node_is_whole",
+        anchor: None,
     },
     Bug {
         name: "freezing does not wait for the lock",
@@ -120,6 +160,7 @@ static INDEX: [Bug; 41] = [
         broken: "        let header = self.header.load(Ordering::Acquire);\n        self.header.store(header | FROZEN, Ordering::Release);",
         suite: Models,
         test: "nothing_changes_after_the_freezing",
+        anchor: None,
     },
     Bug {
         name: "a joined neighbour is not frozen",
@@ -128,6 +169,7 @@ static INDEX: [Bug; 41] = [
         broken: "(0..next.len()).for_each(|at| next.append_sorted::<S>(at, &mut entries));",
         suite: Models,
         test: "leaves_are_joined",
+        anchor: None,
     },
     Bug {
         name: "a group is replaced without freezing it",
@@ -136,6 +178,7 @@ static INDEX: [Bug; 41] = [
         broken: "            while now.is_null() {",
         suite: Models,
         test: "a_group_is_replaced",
+        anchor: None,
     },
     Bug {
         name: "the shortcut of a replaced leaf counts as its successor's",
@@ -144,6 +187,7 @@ static INDEX: [Bug; 41] = [
         broken: "match child.compare_exchange(now, new.map_addr(|a| a | now.addr() & HAS_SHORTCUT), ok, failed) {",
         suite: Models,
         test: "a_read_is_right_while_its_leaf_is_replaced_and_freed",
+        anchor: None,
     },
     Bug {
         name: "who lost the race for a leaf takes it for won",
@@ -152,6 +196,7 @@ static INDEX: [Bug; 41] = [
         broken: "                ReplaceOutcome::Lost => return true,",
         suite: Models,
         test: "two_helpers_replace_a_leaf",
+        anchor: None,
     },
     Bug {
         name: "a replaced group is published over another's",
@@ -160,6 +205,7 @@ static INDEX: [Bug; 41] = [
         broken: "            .is_some();",
         suite: Models,
         test: "a_group_is_replaced",
+        anchor: None,
     },
     Bug {
         name: "a replaced leaf is freed at once",
@@ -168,6 +214,7 @@ static INDEX: [Bug; 41] = [
         broken: "            let _ = bytes;\n            unsafe { unlinked.free(&self.arena) };",
         suite: Models,
         test: "a_read_is_right_while_its_leaf_is_replaced",
+        anchor: None,
     },
     Bug {
         name: "a replaced value is freed at once",
@@ -176,6 +223,7 @@ static INDEX: [Bug; 41] = [
         broken: "        let _ = (guard, bytes);\n        unsafe { S::free_value(word) };",
         suite: Models,
         test: "a_boxed_value_is_not_freed",
+        anchor: None,
     },
     Bug {
         name: "a wide key that comes back writes into its old record",
@@ -184,6 +232,7 @@ static INDEX: [Bug; 41] = [
         broken: "        if S::HAS_RECORDS {\n            cell::<S>(locked, spot).store(new, Ordering::Release);\n            locked.set_present(spot, true);\n            return None;\n        }\n        let record = S::HAS_RECORDS.then(|| slot.load(Ordering::Relaxed));\n",
         suite: Models,
         test: "a_wide_key_comes_back",
+        anchor: None,
     },
     Bug {
         name: "pinning has no fence",
@@ -192,6 +241,7 @@ static INDEX: [Bug; 41] = [
         broken: "        if self.is_fenced.get() {\n            compiler_fence(Ordering::SeqCst);",
         suite: Models,
         test: "models::epoch",
+        anchor: None,
     },
     Bug {
         name: "the epoch advances without a barrier",
@@ -200,6 +250,7 @@ static INDEX: [Bug; 41] = [
         broken: "    if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {\n        return epoch;\n    }\n    if epoch == 0 && !barrier() {\n        return epoch;\n    }\n",
         suite: Models,
         test: "who_frees_need_not_be_who_unlinked",
+        anchor: None,
     },
     Bug {
         name: "a writer stays in the bucket before the one that was opened for its key",
@@ -208,6 +259,7 @@ static INDEX: [Bug; 41] = [
         broken: "",
         suite: Models,
         test: "a_key_goes_where_a_bucket_was_opened",
+        anchor: None,
     },
     Bug {
         name: "a bucket that is opened meanwhile is not copied",
@@ -216,6 +268,7 @@ static INDEX: [Bug; 41] = [
         broken: "    let len = leaf.len();\n    while at < len {\n        Bucket::prefetch",
         suite: Models,
         test: "a_bucket_is_opened_while_its_leaf_is_replaced",
+        anchor: None,
     },
     Bug {
         name: "the epoch advances over pinned threads",
@@ -224,6 +277,7 @@ static INDEX: [Bug; 41] = [
         broken: "    if slots().any(|slot| slot.pinned.load(Ordering::Acquire) > epoch) {",
         suite: Models,
         test: "models::epoch",
+        anchor: None,
     },
     Bug {
         name: "garbage is freed an epoch too early",
@@ -232,6 +286,7 @@ static INDEX: [Bug; 41] = [
         broken: "*unlinked + GRACE > self.epoch + 2",
         suite: Models,
         test: "models::epoch",
+        anchor: None,
     },
     Bug {
         name: "the end of a pin is stored relaxed",
@@ -240,6 +295,7 @@ static INDEX: [Bug; 41] = [
         broken: "Some(slot) => slot.pinned.store(UNPINNED, Ordering::Relaxed)",
         suite: Models,
         test: "models::epoch",
+        anchor: None,
     },
     Bug {
         name: "a slot is claimed whatever has changed since",
@@ -248,6 +304,7 @@ static INDEX: [Bug; 41] = [
         broken: "        let _ = failed;\n        header.fetch_or(flip, ok);",
         suite: Models,
         test: "one_key_is_inserted_once",
+        anchor: None,
     },
     Bug {
         name: "a slot is claimed that somebody is filling",
@@ -256,6 +313,7 @@ static INDEX: [Bug; 41] = [
         broken: "                if busy(header) < u32::MAX",
         suite: Models,
         test: "one_key_is_inserted_once",
+        anchor: None,
     },
     Bug {
         name: "a wider run is linked without a claim",
@@ -264,6 +322,7 @@ static INDEX: [Bug; 41] = [
         broken: "",
         suite: Models,
         test: "no_run_is_linked_to_a_frozen_group",
+        anchor: None,
     },
     Bug {
         name: "a bin is split without being frozen",
@@ -272,6 +331,7 @@ static INDEX: [Bug; 41] = [
         broken: "            drop(locked);\n",
         suite: Models,
         test: "what_is_full_grows",
+        anchor: None,
     },
     Bug {
         name: "a gap is trained while its bins are written",
@@ -280,6 +340,7 @@ static INDEX: [Bug; 41] = [
         broken: "            let (more",
         suite: Models,
         test: "bins_are_trained",
+        anchor: None,
     },
     Bug {
         name: "a secondary array is published by a store",
@@ -288,6 +349,7 @@ static INDEX: [Bug; 41] = [
         broken: "        let _: (*mut GapArray, _, _) = (none, ok, failed);\n        self.secondary.store(block.as_ptr(), Ordering::Release);\n        let linked = match Ok::<(), *mut GapArray>(()) {\n",
         suite: Models,
         test: "a_secondary_array_is_made_once",
+        anchor: None,
     },
     Bug {
         name: "a walk records a dead range without taking its turn with the writer",
@@ -296,6 +358,7 @@ static INDEX: [Bug; 41] = [
         broken: "        let _ = inserted;\n",
         suite: Models,
         test: "a_value_that_comes_while_a_dead_range_is_recorded",
+        anchor: None,
     },
     Bug {
         name: "a value voids no dead range that has only been announced",
@@ -304,6 +367,7 @@ static INDEX: [Bug; 41] = [
         broken: "            let _ = announced;",
         suite: Models,
         test: "a_value_that_comes_while_a_dead_range_is_recorded",
+        anchor: None,
     },
     Bug {
         name: "a scan finds its place again behind the next key",
@@ -312,6 +376,7 @@ static INDEX: [Bug; 41] = [
         broken: "                        self.low = Edge::new(Limit::Excluded(upper.probe()), 0);",
         suite: Schedules,
         test: "words",
+        anchor: None,
     },
     Bug {
         name: "a writer does not see that a bucket is frozen",
@@ -320,6 +385,7 @@ static INDEX: [Bug; 41] = [
         broken: "            if header & FROZEN != 0 && header == 0 {\n                return Err(Frozen);\n            }\n            if header & LOCKED",
         suite: Index,
         test: "histories::",
+        anchor: None,
     },
     Bug {
         name: "a trainer takes its reason for one of the leaf's successor",
@@ -328,6 +394,7 @@ static INDEX: [Bug; 41] = [
         broken: "",
         suite: Unit,
         test: "a_stale_reason_to_replace_a_leaf",
+        anchor: None,
     },
     Bug {
         name: "a bucket is opened for words that the one before it has",
@@ -336,6 +403,7 @@ static INDEX: [Bug; 41] = [
         broken: "        let above = capped(word);\n        if locked.greatest_word() == word {",
         suite: Unit,
         test: "keys_that_come_late_are_where_they_belong",
+        anchor: None,
     },
     Bug {
         name: "keys in overflow nodes are not copied",
@@ -344,6 +412,7 @@ static INDEX: [Bug; 41] = [
         broken: "        for node in self.chain().skip(1) {\n            node.for_each_here(&mut |word, value| {",
         suite: Unit,
         test: "integers_agree_with_a_plain_map",
+        anchor: None,
     },
     Bug {
         name: "a leaf is filled by one line and addressed by another",
@@ -352,6 +421,7 @@ static INDEX: [Bug; 41] = [
         broken: "            let line = BucketLine::new(first, last, buckets);\n            let leaf = self.leaf(arena, BucketAddress::Line(line), buckets);\n            return",
         suite: Unit,
         test: "sorted_runs_grow_well_at_either_end",
+        anchor: None,
     },
     Bug {
         name: "a word far above a pivot block's places wraps around",
@@ -360,6 +430,7 @@ static INDEX: [Bug; 41] = [
         broken: "step as u16",
         suite: Unit,
         test: "pivots_find_the_place",
+        anchor: None,
     },
     Bug {
         name: "entries that share a step with the next bucket stay in theirs",
@@ -368,6 +439,7 @@ static INDEX: [Bug; 41] = [
         broken: "                *end = (*end).max(start);\n",
         suite: Unit,
         test: "uneven_at_every_scale",
+        anchor: None,
     },
     Bug {
         name: "groups whose leaves were replaced are never made anew",
@@ -376,6 +448,7 @@ static INDEX: [Bug; 41] = [
         broken: "false && self.len() / WORN == 0",
         suite: Unit,
         test: "leaves_that_were_replaced_are_found_by_their_shortcuts_again",
+        anchor: None,
     },
     Bug {
         name: "the record of a removed key is freed twice",
@@ -384,5 +457,6 @@ static INDEX: [Bug; 41] = [
         broken: "        for record in dead.iter().chain(&dead).copied() {\n",
         suite: Addresses,
         test: "growth",
+        anchor: None,
     },
 ];

@@ -199,8 +199,8 @@ fn top_of(own: &[&str], import: &str) -> Option<String> {
     }
 }
 
-/// The paths that begin with `crate` or `super` outside of tests, each with its line, from 1.
-fn imports(masked: &Masked) -> Vec<(usize, String)> {
+/// The paths that begin with `crate`, `super` or `std` outside of tests, each with its line from 1.
+pub(super) fn imports(masked: &Masked) -> Vec<(usize, String)> {
     let code = &masked.code[..source::tests_start(masked)];
     let mut found = Vec::new();
     let mut line = 0;
@@ -229,15 +229,20 @@ fn imports(masked: &Masked) -> Vec<(usize, String)> {
         let tree = statement.split_once("use ").map_or("", |(_, tree)| tree.trim_end_matches(';'));
         found.extend(leaves(tree.trim()).into_iter().map(|path| (first + 1, path)));
     }
-    found.retain(|(_, path)| path.starts_with("crate::") || path.starts_with("super::"));
+    found.retain(|(_, path)| begins_at_root(path));
     found
+}
+
+/// Returns true if a path begins where it can be told what it leads to.
+fn begins_at_root(path: &str) -> bool {
+    ["crate::", "super::", "std::"].iter().any(|root| path.starts_with(root))
 }
 
 /// The paths within an expression or a type.
 fn inline_paths(code: &str) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     code.split(|c: char| !is_part(c))
-        .filter(|path| path.starts_with("crate::") || path.starts_with("super::"))
+        .filter(|path| begins_at_root(path))
         .map(str::to_owned)
         .collect()
 }

@@ -1,7 +1,7 @@
 //! Rules about the text of one file.
 
 use super::{
-    Finding, layers,
+    Finding, formats, layers,
     mask::{Masked, mask},
 };
 
@@ -105,6 +105,7 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
         findings.extend(check_comments(path, text, &masked));
         findings.extend(check_unsafe(path, &masked));
         findings.extend(layers::check(path, &masked));
+        findings.extend(formats::check(path, &masked));
     }
     findings
 }
@@ -199,7 +200,7 @@ fn body_end(masked: &Masked, line: usize, column: usize) -> Option<usize> {
 }
 
 /// Where `word` stands in `line` as a word of its own, with what follows it.
-fn words<'a>(line: &'a str, word: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+pub(super) fn words<'a>(line: &'a str, word: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).filter_map(move |(at, _)| {
         let before = line[..at].chars().next_back();
@@ -287,9 +288,9 @@ pub(super) fn tests_start(masked: &Masked) -> usize {
     starts.unwrap_or(masked.code.len())
 }
 
-/// Whether a file under `src/` holds only tests, or figures that a test prints.
+/// Whether a file under `src/` holds only tests.
 pub(super) fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.ends_with("/figures.rs") || path.contains("/tests/")
+    path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
 fn calls_macro(code: &str, name: &str) -> bool {

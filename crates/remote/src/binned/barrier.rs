@@ -94,6 +94,7 @@ impl<T> Barrier<T> {
         self.expire(now_ms);
         let known = self.sessions.values().map(|session| session.model).min();
         let known = known.unwrap_or(u64::MAX);
+        // planted: replaced-freed-before-all-sessions
         let count = self.waiting.iter().take_while(|(model, _)| *model <= known).count();
         self.waiting.drain(..count).map(|(_, what)| what).collect()
     }

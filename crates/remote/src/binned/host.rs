@@ -368,6 +368,7 @@ impl<S: Space> Host<S> {
         let named = named.filter(|array| !array.is_retired && !array.is_small);
         let index = address.record as usize;
         let start = named.and_then(|array| {
+            // planted: host-takes-address-client-sends
             let found = array.check(&self.records, index, key)?;
             Some((found, array.record(&self.records, index).link()))
         });

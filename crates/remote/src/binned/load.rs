@@ -42,6 +42,7 @@ impl<S: Space> Host<S> {
         self.barrier.clear();
         self.entries = 0;
         // Nothing was ever told of this epoch, so that a client that comes learns everything.
+        // planted: arrays-loaded-anew-epochs-before
         self.model += 1;
         self.fill(entries)
     }

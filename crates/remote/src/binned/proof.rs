@@ -22,5 +22,6 @@ pub(super) fn is_block_whole(words: &[u64], line: u32) -> bool {
 
 /// The sum of a wide record, which begins at `line` with its guard.
 pub(super) fn wide_sum(words: impl IntoIterator<Item = u64>, line: u32) -> u64 {
+    // planted: guard-not-sum-wide-record
     checksum(words, line.into())
 }

@@ -120,6 +120,7 @@ impl<S: Space> Records<S> {
         self.slab.latch(wide.slot.line);
         self.slab.store(wide.slot.line, 1, head.to_word());
         self.store_bytes(wide.slot.line, head.value_word(), value);
+        // planted: wide-record-comes-back-sum
         self.seal(wide.slot.line, head);
         Ok(removed.with_token(Token::Live))
     }

@@ -229,6 +229,7 @@ impl<S: Space> Slab<S> {
     /// Ends a piece, and has it be handed out again.
     fn use_again(&mut self, line: u32, size: u32) {
         let next = (incarnation_of(self.load(line, 0)) + 1) & 0xff_ffff;
+        // planted: piece-used-again-before-another
         self.end(line, size, next.max(1));
         self.free.entry(size).or_default().push_back(line);
     }

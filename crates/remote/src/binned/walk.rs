@@ -54,6 +54,7 @@ impl<C: Caller> Client<C> {
         self.extents.push(piece_of(slot.line, lines as usize * LINE_WORDS));
         fabric.read(&self.extents, &mut self.image)?;
         let piece = self.image.piece(0);
+        // planted: bin-read-whatever-incarnation-then
         let piece = piece.filter(|(_, guard)| incarnation_of(*guard) == slot.incarnation);
         Ok(piece.map(|(words, _)| words.to_vec()))
     }

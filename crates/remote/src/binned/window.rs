@@ -138,6 +138,7 @@ impl Window {
             let (words, guard) = image.piece(first_piece + piece)?;
             let words = match way.is_unordered {
                 // The guard is not among the words otherwise.
+                // planted: block-device-brought-not-proven
                 true if is_block_whole(words, block_line(array, block)) => &words[1..],
                 true => return None,
                 false => words,
@@ -262,6 +263,7 @@ impl Wide {
         if way.is_unordered {
             let (covered, rest) = words.split_at(head.words() - 1);
             let covered = [guard].into_iter().chain(covered.iter().copied());
+            // planted: wide-record-device-brought-not
             (rest[0] == wide_sum(covered, extent.slot.line)).then_some(())?;
         }
         let (mut key, mut value) = (Vec::new(), Vec::new());

@@ -60,6 +60,7 @@ impl Keyspace {
             if asks {
                 break;
             }
+            // planted: states-not-compared-atomic-read
             if is_whole && reading.reader.are_unchanged(&states) {
                 if keys.iter().all(|key| reading.serves(key.as_ref())) {
                     return Ok(values);

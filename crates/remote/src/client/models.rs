@@ -118,6 +118,7 @@ impl PieceRoute<'_> {
     fn generation(&self) -> Option<u64> {
         match self {
             Self::Mapped(_, mapped) => Some(mapped.generation()),
+            // planted: reader-pieces-takes-every-host
             Self::Messages(fabric) => fabric.generation(),
             Self::Remote(fabric) => fabric.generation(),
         }
@@ -220,6 +221,7 @@ impl Keyspace {
             Ok(Found::Told(is_there)) => return Some(Ok(is_there)),
             Ok(Found::Read(is_there)) => {
                 let seen = way.generation();
+                // planted: reader-models-not-look-key
                 if seen.is_some_and(|generation| claim.serves(generation, key)) {
                     return Some(Ok(is_there));
                 }
@@ -302,6 +304,7 @@ impl Keyspace {
         };
         let (seen, (mut page, is_told)) = (way.generation(), page?);
         if seen.map_or(is_told, |generation| generation == claim.generation()) {
+            // planted: page-models-goes-beyond-range
             return claim.clip(&mut page, from, false).then_some(page);
         }
         self.learn_after(&held, &claim, seen);

@@ -141,6 +141,7 @@ impl<'r> Reader<'r> {
         memory_fence(Ordering::Acquire);
         states.0.borrow().iter().all(|(slot, state)| {
             let words = self.words(*slot);
+            // planted: states-leaves-not-compared
             words.is_some_and(|words| words[0].load(Ordering::Relaxed) == *state)
         })
     }
@@ -432,6 +433,7 @@ fn answer(leaf: Leaf<'_, [AtomicU64]>, needle: &Needle<'_>, out: &mut Vec<u8>) -
                 record.value.append_to(out);
                 LeafAnswer::Is(Outcome::Found)
             }
+            // planted: stands-long-keys-taken-absent
             Some((_, record)) => LeafAnswer::Is(Outcome::Ask(record.value_len)),
         },
     }

@@ -59,6 +59,8 @@ impl Claim {
     fn serves_if(&self, generation: u64, is_served: impl FnOnce(&KeyRanges) -> bool) -> bool {
         match &self.known {
             None => generation == 0,
+            // planted: reader-not-look-key-left-host
+            // planted: reader-not-look-key-left
             Some(known) => generation == known.generation && is_served(&known.ranges),
         }
     }

@@ -67,6 +67,7 @@ impl StringEntry {
             let time = bytes.get(1..).and_then(<[u8]>::first_chunk).ok_or_else(damaged)?;
             (begin, expires_ms) = (9, u64::from_le_bytes(*time));
         }
+        // planted: expired-read-had-not
         Ok(if expires_ms != 0 && expires_ms <= now_ms {
             Self::Expired
         } else if kind == KINDS[0] {

@@ -99,6 +99,7 @@ impl<'c> Consultant<'c> {
         let is_read = matches!(operation.verb, Verb::Search | Verb::Range);
         if is_read {
             let found = self.with_arrays(|host, is_pending| {
+                // planted: copy-bins-searched-amid-group
                 let reply = (!is_pending).then(|| host.operate(operation));
                 (reply, host.due_count() > 0)
             });

@@ -175,6 +175,7 @@ impl<S: Space> Directory<S> {
             let top = self.top.of(self.space.words()).unwrap_or_default();
             let word = top_payload(self.blocks.len(), at.block);
             if let Some(word) = top.get(word) {
+                // planted: directory-keeps-old-place-block
                 word.store(u64::from(unit).to_le(), Ordering::Release);
                 point();
             }

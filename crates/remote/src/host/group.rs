@@ -62,6 +62,7 @@ pub(super) fn swap(
     expected: Option<&[u8]>,
 ) -> Result<bool> {
     let swaps = state.get(change.key).as_deref() == expected;
+    // planted: swap-makes-change-whatever-found
     if swaps {
         apply(state, std::slice::from_ref(change))?;
     }

@@ -234,6 +234,7 @@ impl Publisher {
 
     /// Has clients ask the store from here on.
     fn suspend(&self, state: &mut PublisherState) {
+        // planted: suspended-region-keeps-heartbeat
         control::set_heartbeat(self.inner.region.control.words(), 0);
         if state.phase != Phase::Closed {
             state.phase = Phase::Suspended;
@@ -302,11 +303,13 @@ impl Publisher {
         let seq = state.seq + 1;
         match (state.phase, &mut state.replica) {
             (Phase::Live, Some(replica)) => {
+                // planted: copy-shows-store-not-show
                 let is_applied = apply(&mut **replica, seq);
                 if !is_applied {
                     self.suspend(state);
                 }
             }
+            // planted: changes-while-region-loaded-dropped
             (Phase::Loading, _) => keep(&mut state.kept),
             _ => {}
         }
@@ -419,9 +422,11 @@ impl Load<'_> {
                     Err(_) => return Ok(false),
                 };
             }
+            // planted: region-live-after-load-reset
             if state.phase != Phase::Loading {
                 return Ok(false);
             }
+            // planted: copy-goes-live-without-changed
             let (kept, seq) = (std::mem::take(&mut state.kept), state.seq);
             if kept.len() > KEPT_MAX && round < ROUNDS_MAX {
                 drop(state);

@@ -72,6 +72,7 @@ impl Publisher {
         let done = self.with_live(|replica, moment| {
             let AnyReplica::Binned(arrays) = replica else { return None };
             let done = act(arrays);
+            // planted: training-shows-group-changes-before
             if !moment.is_pending {
                 arrays.publish(moment.seq);
             }

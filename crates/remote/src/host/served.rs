@@ -159,6 +159,7 @@ impl Serving {
             let after = self.0.load();
             match (&*before, &*after) {
                 (None, None) => return Ok(answer),
+                // planted: key-came-while-looked-called
                 (Some(before), Some(after)) if Arc::ptr_eq(before, after) => {
                     return after.check(is_served(&after.reads)).map(|()| answer);
                 }
@@ -173,6 +174,7 @@ impl Serving {
     pub(super) fn check_write(&self, key: &[u8]) -> Result<()> {
         let served = self.0.load();
         let Some(served) = &*served else { return Ok(()) };
+        // planted: host-writes-keys-not-serve
         served.check(served.writes.of(key).is_some())
     }
 
@@ -264,6 +266,7 @@ impl Moving<'_> {
     /// [`Error::InvalidArgument`] if a key of the range is served; those of the source and of the
     /// authority.
     pub(super) fn copy_from(&self, source: &Keyspace, range: &KeyRange) -> Result<u64> {
+        // planted: range-copied-mixed-there-before
         self.remove(range)?;
         let mut copied = 0;
         let (mut chunk, mut bytes) = (Vec::new(), 0);

@@ -196,6 +196,7 @@ impl HostBuilder {
             if listener.has_replaced() {
                 // Clients of the host that died read its region until its lease is over. They
                 // would miss what is written before that.
+                // planted: host-begins-before-lease-killed
                 thread::sleep(LEASE + CLOCK_STEP);
             }
             doors.push(Door::Unix(listener));

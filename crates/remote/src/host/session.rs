@@ -488,6 +488,7 @@ impl Session {
         let opened = self.opened(keyspace)?;
         // Leaves are read one after the other, and the store at one moment.
         let read = || {
+            // planted: moment-read-leaf-leaf-over
             if self.is_apart && !is_atomic {
                 opened.looker().scan(scan)
             } else {
@@ -571,6 +572,7 @@ impl Session {
     ) -> Result<(), Refusal> {
         let opened = self.opened(keyspace)?;
         let write = self.host.gate().writes();
+        // planted: write-hint-passes-gate
         opened.share.serving().check_write(key)?;
         opened.share.write(Change { keyspace: &opened.name, key, value }, hint)?;
         drop(write);
@@ -601,6 +603,7 @@ impl Session {
                 let (Op::Insert { keyspace, key, .. } | Op::Remove { keyspace, key }) = *op;
                 self.opened(keyspace)?.share.serving().check_write(key)?;
             }
+            // planted: changes-batch-made
             share.authority().commit(&changes)?;
             seq = share.applied();
         }

@@ -249,10 +249,12 @@ impl Share {
         match question.touched() {
             Touched::Nothing => self.ask(name, &question, joined),
             Touched::Read(keys) => {
+                // planted: question-answered-keys-host-not
                 self.serving.answer_range(keys, || self.ask(name, &question, joined))
             }
             Touched::Written(key) => {
                 let _write = gate.writes();
+                // planted: operation-writes-key-host-not
                 self.serving.check_write(key)?;
                 self.ask(name, &question, joined)
             }

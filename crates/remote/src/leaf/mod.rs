@@ -97,7 +97,9 @@ pub(crate) fn read_noting<R>(words: &[AtomicU64], look: impl FnOnce() -> R) -> O
     let seen = look();
     // What `look` read is read before the state is read again: a change that it saw a part of has
     // changed the state by now.
+    // planted: second-look-at-leaf-state
     fence(Ordering::Acquire);
+    // planted: leaf-not-looked-at-again
     (state.load(Ordering::Relaxed) == before).then_some((seen, before))
 }
 
@@ -232,6 +234,7 @@ impl<'m, M: Memory + ?Sized> Leaf<'m, M> {
             }
         }
         if head.flags & LAST == 0 {
+            // planted: key-above-leaf-high-fence
             if code > high {
                 return Some(Side::Right);
             }

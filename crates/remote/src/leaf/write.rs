@@ -60,6 +60,7 @@ impl<'m> LeafWriter<'m> {
             self.store(head::CHECKSUM, 0);
         }
         self.store(head::STATE, self.state() | LATCHED);
+        // planted: latch-not-fenced
         // A reader that sees what is stored from here on sees the latch when it looks again.
         fence(Ordering::Release);
         point();
@@ -68,6 +69,7 @@ impl<'m> LeafWriter<'m> {
     /// Lets readers see what was done since [`LeafWriter::latch`].
     pub(crate) fn unlatch(&self) {
         point();
+        // planted: leaf-keeps-version-when-changes
         let state = (self.state() & !LATCHED).wrapping_add(VERSION_STEP);
         if self.geometry.has_checksums() {
             self.seal(state);
@@ -80,6 +82,7 @@ impl<'m> LeafWriter<'m> {
     /// has as many words as a leaf.
     pub(crate) fn replace(&self, image: &LeafImage) {
         for (index, word) in image.words().iter().enumerate().skip(1) {
+            // planted: leaf-stored-anew-keeps-bytes
             self.store(index, *word);
         }
         if self.geometry.has_checksums() {
@@ -152,10 +155,12 @@ impl<'m> LeafWriter<'m> {
     /// Has the leaf, which is latched, answer for no key, in the next incarnation. Its bytes stay
     /// until [`LeafWriter::retire`], and with them the proofs of its records.
     pub(crate) fn end(&self) {
+        // planted: leaf-ends-keeps-incarnation
         self.raise_incarnation();
         self.store(head::SHAPE, 0);
         if self.geometry.has_checksums() {
             // What was written since the leaf was latched is not published here, and gets no sum.
+            // planted: not-published-gets-sum-leaf
             self.store(head::CHECKSUM, 0);
         }
     }
@@ -260,6 +265,7 @@ impl<'m> LeafWriter<'m> {
         let value_at = key_at + 8 * to_words(rest.len());
         self.store_bytes(value_at, entry.value);
         if self.geometry.has_checksums() {
+            // planted: record-proves-itself-before-published
             self.store(value_at / 8 + to_words(entry.value.len()), 0);
             self.unseal(offset);
         }
@@ -285,6 +291,7 @@ impl<'m> LeafWriter<'m> {
         if self.geometry.has_checksums() {
             self.forget(offset);
         }
+        // planted: bytes-record-replaced-stay
         for index in 0..self.record_bytes_at(offset) / 8 {
             self.store(offset / 8 + index, 0);
         }

@@ -118,6 +118,7 @@ impl Cache {
     pub(super) fn invalidate(&mut self, index: u32, leaf: u32) {
         let table = self.models.get_mut(&index).and_then(|cached| cached.table.as_mut());
         if let Some(entry) = table.and_then(|table| table.get_mut(leaf as usize)) {
+            // planted: entry-stale-leaf-stays-valid
             *entry &= !VALID;
         }
     }

@@ -531,6 +531,7 @@ impl Client {
         number: u32,
     ) -> Option<Head> {
         let (words, guard) = self.image.piece(piece)?;
+        // planted: head-device-brought-not-proven
         if fabric.is_unordered() && !self.load.is_some_and(|load| is_head_whole(words, load)) {
             self.load_is_unsure = true;
             return None;
@@ -564,6 +565,7 @@ impl Client {
         words: &'w [u64],
     ) -> Option<&'w [u64]> {
         match self.sizes.has_checksums() {
+            // planted: value-slot-device-brought-not
             true if fabric.is_unordered() => whole_slot(words, number, index),
             true => words.split_last().map(|(_, words)| words),
             false => Some(words),

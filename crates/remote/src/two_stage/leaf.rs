@@ -221,7 +221,9 @@ impl<'w> Record<'w> {
     pub(super) fn sealed(words: &'w [u64], first_line: u32) -> Option<Self> {
         let record = Self::parse(words)?;
         let Some(all) = words.get(..record.words()) else { return Some(record) };
+        // planted: sum-record-fences-stays-means
         let meaning = record.meaning ^ record_sum(all, first_line);
+        // planted: record-device-brought-not-proven
         (record.kind == kind::FENCES || meaning == 0).then_some(Self { meaning, ..record })
     }
 

@@ -29,6 +29,7 @@ impl<S: Space> Table<S> {
         &mut self,
         pairs: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
     ) -> Result<()> {
+        // planted: scan-not-notice-all-loaded
         control::raise_loads(self.control.words());
         self.take_down();
         self.fill(pairs)?;

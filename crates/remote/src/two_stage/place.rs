@@ -74,6 +74,7 @@ impl<S: Space> Table<S> {
         let right = Fences { low: Some(between.clone()), high: fences.high.clone() };
         let sibling = self.reserve_leaf()?;
         // The old leaf answers for less than before: clients notice by its incarnation.
+        // planted: split-leaf-keeps-incarnation
         let incarnation = leaf.incarnation.wrapping_add(1) & 0xff_ffff;
         let born = self.next_incarnation(sibling);
         let right = self.parts(&upper, right, (sibling, born), staging)?;
@@ -189,6 +190,7 @@ impl<S: Space> Table<S> {
         staging.taken.push((first_line, lines));
         let words = self.lines(first_line, lines);
         latch(words);
+        // planted: record-two-stages-proves-itself
         write_record(words, pair, kind, value_len, check);
         Ok((first_line, lines))
     }

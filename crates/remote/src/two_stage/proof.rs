@@ -21,6 +21,7 @@ use crate::layout::checksum;
 pub(super) fn head_sum(words: &[u64], loads: u64) -> u64 {
     let covered = words.iter().take(head::WORDS).enumerate();
     let covered = covered.filter(|(at, _)| *at != head::CHECKSUM);
+    // planted: head-another-load-taken
     checksum(covered.map(|(_, word)| *word), loads)
 }
 

@@ -42,6 +42,7 @@ impl Client {
             }
             // Records of other keys with this hash, unless the leaf has changed meanwhile.
             leaves.dedup();
+            // planted: leaf-not-looked-at-again-after
             if !self.is_unchanged(fabric, leaves.iter().map(|at| &heads[*at]))? {
                 return Ok(LeafLook::Again);
             }
@@ -78,6 +79,7 @@ impl Client {
         let words = self.image.piece(0);
         let words = words.and_then(|(words, _)| self.slot(fabric, (leaf.number, slot), words));
         let Some(&[word, pointer, ref value @ ..]) = words else { return Ok(None) };
+        // planted: slot-value-taken-whatever-key
         if word != rhumb_model::code::code_at(key, 0) {
             return Ok(None);
         }

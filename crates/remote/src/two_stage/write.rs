@@ -133,6 +133,7 @@ impl<'m> LeafWriter<'m> {
     /// number.
     pub(super) fn seal(&self, number: u32, loads: u64) {
         let mut first = load(&self.words[..head::WORDS]);
+        // planted: head-sum-guard-before
         first[head::STATE] = unlatched(self.words);
         let leaf = Head::parse(number, &first, first[head::STATE]);
         let slots = leaf.filter(Head::is_exact).map_or(0, |leaf| leaf.count);

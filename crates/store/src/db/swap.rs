@@ -87,6 +87,7 @@ fn swaps(
     if inner.tree_of(key) != Some(tree) {
         return Ok(Answer::Other);
     }
+    // planted: swap-not-look-at-key
     Ok(if has_expected()? { Answer::Swapped } else { Answer::Kept })
 }
 

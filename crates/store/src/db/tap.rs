@@ -229,6 +229,7 @@ impl Taps {
     /// the change is visible.
     pub(crate) fn reset(&mut self, inner: &KeyspaceInner) {
         for registered in self.all.iter_mut().filter(|tap| std::ptr::eq(&*tap.inner, inner)) {
+            // planted: tap-not-told-keyspace-cleared
             registered.tap.reset();
             registered.trees = trees_of(&inner.tree.get());
         }

@@ -19,10 +19,8 @@ use crate::{
     options::KeyspaceOptions,
     version::{
         edit::VersionEdit,
-        manifest::{
-            CURRENT_NAME, MANIFEST_HEADER_BYTES, MANIFEST_MAGIC, MANIFEST_VERSION, Manifest,
-            manifest_path,
-        },
+        format::{MANIFEST_HEADER_BYTES, MANIFEST_MAGIC, MANIFEST_VERSION},
+        manifest::{CURRENT_NAME, Manifest, manifest_path},
         state::CatalogState,
     },
 };

@@ -11,26 +11,27 @@ use rhumb_sync::primitive::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 use super::AlignedBuf;
 
-/// Buffers of up to this many bytes are kept apart from larger ones.
+/// Buffers of up to this many bytes have a free list of their own.
 const SMALL_BYTES_MAX: usize = 32 << 10;
-/// The largest number of bytes of free buffers that are kept of each of the two kinds.
-const KEPT_BYTES_MAX: usize = 4 << 20;
-/// Free buffers of each kind take at most one part in this many of [`Buffers::ahead_bytes_max`].
-const KEPT_SHARE: usize = 4;
+/// The largest number of bytes of free buffers on each of the two lists.
+const FREE_BYTES_MAX: usize = 4 << 20;
+/// Each free list takes at most one part in this many of [`Buffers::ahead_bytes_max`].
+const FREE_SHARE: usize = 4;
 
 /// The free buffers, and the number of lent ones.
 pub(crate) struct Buffers {
-    small: Mutex<Kept>,
-    large: Mutex<Kept>,
+    small: Mutex<FreeList>,
+    large: Mutex<FreeList>,
     lent: AtomicU64,
     lent_bytes: AtomicUsize,
-    kept_bytes: AtomicUsize,
+    free_bytes: AtomicUsize,
     /// While more is lent than this, nothing is read ahead.
     ahead_bytes_max: usize,
 }
 
+/// Free buffers of one kind.
 #[derive(Default)]
-struct Kept {
+struct FreeList {
     buffers: Vec<AlignedBuf>,
     bytes: usize,
 }
@@ -43,22 +44,22 @@ impl Buffers {
             large: Mutex::default(),
             lent: AtomicU64::new(0),
             lent_bytes: AtomicUsize::new(0),
-            kept_bytes: AtomicUsize::new(0),
+            free_bytes: AtomicUsize::new(0),
             ahead_bytes_max,
         }
     }
 
     /// A buffer of `len` bytes, whose content is unspecified.
     pub(crate) fn lend(self: &Arc<Self>, len: usize) -> ReadBuf {
-        let kept = {
-            let mut kept = self.kept(len).lock();
-            let buffer = kept.buffers.pop();
+        let free = {
+            let mut list = self.free_list(len).lock();
+            let buffer = list.buffers.pop();
             let bytes = buffer.as_ref().map_or(0, AlignedBuf::capacity);
-            kept.bytes -= bytes;
-            self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            list.bytes -= bytes;
+            self.free_bytes.fetch_sub(bytes, Ordering::Relaxed);
             buffer
         };
-        let mut bytes = kept.unwrap_or_default();
+        let mut bytes = free.unwrap_or_default();
         bytes.resize_for(len);
         let counted = bytes.capacity();
         self.lent.fetch_add(1, Ordering::Relaxed);
@@ -66,10 +67,10 @@ impl Buffers {
         ReadBuf { bytes, counted, home: Arc::clone(self) }
     }
 
-    /// Memory of all buffers, lent or kept, in bytes.
+    /// Memory of all buffers, lent or free, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let (lent, kept) = (&self.lent_bytes, &self.kept_bytes);
-        (lent.load(Ordering::Relaxed) + kept.load(Ordering::Relaxed)) as u64
+        let (lent, free) = (&self.lent_bytes, &self.free_bytes);
+        (lent.load(Ordering::Relaxed) + free.load(Ordering::Relaxed)) as u64
     }
 
     /// Returns true if `bytes` bytes may be read that are not needed yet. Threads that ask at the
@@ -83,7 +84,7 @@ impl Buffers {
         self.lent.load(Ordering::Relaxed)
     }
 
-    fn kept(&self, len: usize) -> &Mutex<Kept> {
+    fn free_list(&self, len: usize) -> &Mutex<FreeList> {
         if len <= SMALL_BYTES_MAX { &self.small } else { &self.large }
     }
 }
@@ -127,12 +128,12 @@ impl Drop for ReadBuf {
         let bytes = self.take();
         let capacity = bytes.capacity();
         if capacity > 0 {
-            let mut kept = self.home.kept(capacity).lock();
-            let most = KEPT_BYTES_MAX.min(self.home.ahead_bytes_max / KEPT_SHARE);
-            if kept.bytes + capacity <= most {
-                kept.bytes += capacity;
-                self.home.kept_bytes.fetch_add(capacity, Ordering::Relaxed);
-                kept.buffers.push(bytes);
+            let mut list = self.home.free_list(capacity).lock();
+            let most = FREE_BYTES_MAX.min(self.home.ahead_bytes_max / FREE_SHARE);
+            if list.bytes + capacity <= most {
+                list.bytes += capacity;
+                self.home.free_bytes.fetch_add(capacity, Ordering::Relaxed);
+                list.buffers.push(bytes);
             }
         }
         self.home.lent_bytes.fetch_sub(self.counted, Ordering::Relaxed);
@@ -165,15 +166,15 @@ mod tests {
         drop(other);
         assert_eq!(buffers.lent(), 0);
         assert!(buffers.has_room_ahead(64 << 20));
-        assert_eq!(buffers.bytes(), lent, "they are kept");
+        assert_eq!(buffers.bytes(), lent, "they are on the free list");
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn free_lists_are_bounded() {
         let buffers = Arc::new(Buffers::new(64 << 20));
         let lent: Vec<ReadBuf> = (0..100).map(|_| buffers.lend(256 << 10)).collect();
         drop(lent);
-        assert!(buffers.large.lock().bytes <= KEPT_BYTES_MAX);
+        assert!(buffers.large.lock().bytes <= FREE_BYTES_MAX);
         assert_eq!(buffers.bytes(), buffers.large.lock().bytes as u64);
         assert_eq!(buffers.lent(), 0);
     }

@@ -2,15 +2,16 @@
 //!
 //! A caller that waits for its own reads borrows a queue ([`ReadEngine::borrow_queue`]) and does
 //! them without another thread. A caller that does not wait hands its reads over
-//! ([`ReadEngine::start`]). The *reaper*, a thread with a queue of its own, begins them and tells
-//! each caller's waker when its bytes are there. The first such read starts the reaper, which waits
-//! in the kernel only while reads are in flight, and sleeps otherwise.
+//! ([`ReadEngine::start`]). The *completion thread*, a thread with a queue of its own, begins them
+//! and tells each caller's waker when its bytes are there. The first such read starts the
+//! completion thread, which waits in the kernel only while reads are in flight, and sleeps
+//! otherwise.
 //!
 //! Buffers belong to the queue until the read has ended, never to a caller: a caller may drop a
 //! [`Pending`] read at any time without freeing the memory of the read.
 //!
-//! Lock order: a slot's lock and the mailbox's are each held alone, and no caller's code runs under
-//! either.
+//! Lock order: a slot's lock and the submission queue's are each held alone, and no caller's code
+//! runs under either.
 
 use std::{
     io,
@@ -33,24 +34,24 @@ use super::{
 
 /// The number of reads that one borrowed queue has in flight at once.
 pub(crate) const BORROWED_DEPTH: u32 = 64;
-/// The number of reads that the reaper has in flight at once.
-const REAPER_DEPTH: u32 = 256;
-/// Each time this many more reads wait for the reaper, the thread that asked for them yields to it:
-/// the reaper was woken, and may be waiting for this very core.
-const LETTERS_BEHIND: usize = 4;
+/// The number of reads that the completion thread has in flight at once.
+const COMPLETION_DEPTH: u32 = 256;
+/// Each time this many more reads are queued, the thread that queued them yields: the completion
+/// thread was woken, and may be waiting for this very core.
+const REQUESTS_PER_YIELD: usize = 4;
 /// A yield that returns later than this means that threads outside the engine want the core, or
 /// that the machine stumbled.
-const WAY_SLOW: Duration = Duration::from_micros(500);
+const YIELD_LATE: Duration = Duration::from_micros(500);
 /// After a late yield, no thread yields for ten times as long as that yield took, after the second
 /// in a row for a hundred times, and so on up to this power of ten.
-const WAY_PAUSE_POWER_MAX: u32 = 3;
+const YIELD_PAUSE_POWER_MAX: u32 = 3;
 /// The largest number of threads that read where the kernel has no queue.
 const THREADS_MAX: usize = 32;
 /// The largest number of bytes that are read ahead, unless [`ReadEngine::with_ahead_bytes`] sets
 /// another.
 const AHEAD_BYTES_MAX: usize = 32 << 20;
-/// The number of queues that are kept for the next borrowers.
-const KEPT_QUEUES_MAX: usize = 16;
+/// The number of queues on the free list, for the next borrowers.
+const FREE_QUEUES_MAX: usize = 16;
 
 /// A part of a file to read.
 #[derive(Debug)]
@@ -69,9 +70,10 @@ pub(crate) struct ReadEngine {
     /// The process that owns the threads and the kernel's queues.
     process: Process,
     pool: Arc<ReadPool>,
-    kept: Mutex<Vec<Box<dyn ReadQueue>>>,
-    mailbox: Arc<Mailbox>,
-    reaper: Mutex<Option<thread::JoinHandle<()>>>,
+    /// The queues that nobody borrows.
+    free_queues: Mutex<Vec<Box<dyn ReadQueue>>>,
+    submissions: Arc<SubmissionQueue>,
+    completion: Mutex<Option<thread::JoinHandle<()>>>,
     buffers: Arc<Buffers>,
 }
 
@@ -91,9 +93,9 @@ impl ReadEngine {
             is_inline,
             process: Process::default(),
             pool: Arc::new(ReadPool::new(if is_inline { 0 } else { THREADS_MAX })),
-            kept: Mutex::new(first.into_iter().collect()),
-            mailbox: Arc::default(),
-            reaper: Mutex::default(),
+            free_queues: Mutex::new(first.into_iter().collect()),
+            submissions: Arc::default(),
+            completion: Mutex::default(),
             buffers: Arc::new(Buffers::new(AHEAD_BYTES_MAX)),
         }
     }
@@ -119,7 +121,7 @@ impl ReadEngine {
         self.buffers.lent()
     }
 
-    /// Memory of buffers, in use or kept for the next reads, in bytes.
+    /// Memory of buffers, in use or on the free lists, in bytes.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         self.buffers.bytes()
     }
@@ -141,8 +143,8 @@ impl ReadEngine {
             let queue: Box<dyn ReadQueue> = Box::new(ReadPool::new(0).queue());
             return BorrowedQueue { engine: self, queue: Some(queue), done: Vec::new() };
         }
-        let kept = self.kept.lock().pop();
-        let queue = kept.unwrap_or_else(|| self.make_queue(BORROWED_DEPTH, QueueUse::InTurns));
+        let free = self.free_queues.lock().pop();
+        let queue = free.unwrap_or_else(|| self.make_queue(BORROWED_DEPTH, QueueUse::InTurns));
         BorrowedQueue { engine: self, queue: Some(queue), done: Vec::new() }
     }
 
@@ -171,30 +173,31 @@ impl ReadEngine {
             }));
             return;
         }
-        let letters = parts.map(|ReadPart { file, offset, len }| {
+        let requests = parts.map(|ReadPart { file, offset, len }| {
             let slot = Arc::new(Slot(Mutex::new(SlotState::Waiting(None))));
             pending.push(Pending(Arc::clone(&slot)));
-            Letter { file, offset, buffer: self.buffers.lend(len), slot }
+            Submission { file, offset, buffer: self.buffers.lend(len), slot }
         });
-        if self.mailbox.put(letters) {
-            self.start_reaper();
+        if self.submissions.put(requests) {
+            self.start_completion_thread();
         }
     }
 
-    /// Starts the reaper. If no thread can be started, the caller does the reads in the mailbox.
+    /// Starts the completion thread. If no thread can be started, the caller does the reads that
+    /// are queued.
     #[cold]
-    fn start_reaper(&self) {
+    fn start_completion_thread(&self) {
         let (fs, pool, kind) = (Arc::clone(&self.fs), Arc::clone(&self.pool), self.kind);
-        let mailbox = Arc::clone(&self.mailbox);
+        let submissions = Arc::clone(&self.submissions);
         let run = move || {
-            let queue = make_queue(&*fs, kind, &pool, REAPER_DEPTH, QueueUse::OneThread);
-            Reaper::new(queue, Arc::clone(&pool), mailbox).run();
+            let queue = make_queue(&*fs, kind, &pool, COMPLETION_DEPTH, QueueUse::OneThread);
+            CompletionThread::new(queue, Arc::clone(&pool), submissions).run();
         };
-        match thread::Builder::new().name("rhumb-reaper".into()).spawn(run) {
-            Ok(thread) => *self.reaper.lock() = Some(thread),
+        match thread::Builder::new().name("rhumb-complete".into()).spawn(run) {
+            Ok(thread) => *self.completion.lock() = Some(thread),
             Err(_) => {
-                for letter in self.mailbox.give_up_reaper() {
-                    letter.perform();
+                for request in self.submissions.take_back() {
+                    request.perform();
                 }
             }
         }
@@ -217,13 +220,13 @@ fn make_queue(
 
 impl Drop for ReadEngine {
     fn drop(&mut self) {
-        self.mailbox.close();
-        if let Some(reaper) = self.reaper.get_mut().take()
-            // A waker may have dropped the last handle, on the reaper's own thread, which cannot
-            // join itself.
-            && reaper.thread().id() != thread::current().id()
+        self.submissions.close();
+        if let Some(completion) = self.completion.get_mut().take()
+            // A waker may have dropped the last handle, on the completion thread's own thread,
+            // which cannot join itself.
+            && completion.thread().id() != thread::current().id()
         {
-            let _ = reaper.join();
+            let _ = completion.join();
         }
     }
 }
@@ -270,9 +273,9 @@ impl Drop for BorrowedQueue<'_> {
         if !self.engine.process.is_here() {
             return;
         }
-        let mut kept = self.engine.kept.lock();
-        if kept.len() < KEPT_QUEUES_MAX {
-            kept.push(queue);
+        let mut free = self.engine.free_queues.lock();
+        if free.len() < FREE_QUEUES_MAX {
+            free.push(queue);
         }
     }
 }
@@ -281,7 +284,7 @@ impl Drop for BorrowedQueue<'_> {
 #[derive(Debug)]
 pub(crate) struct Pending(Arc<Slot>);
 
-/// Where the reaper leaves a result.
+/// Where the completion thread leaves a result.
 #[derive(Debug)]
 struct Slot(Mutex<SlotState>);
 
@@ -351,15 +354,15 @@ pub(crate) fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> 
     })
 }
 
-/// A read on its way to the reaper.
-struct Letter {
+/// A read on its way to the completion thread.
+struct Submission {
     file: Arc<dyn ReadableFile>,
     offset: u64,
     buffer: ReadBuf,
     slot: Arc<Slot>,
 }
 
-impl Letter {
+impl Submission {
     /// Returns true if no caller waits for the result any more.
     fn is_unwanted(&self) -> bool {
         Arc::strong_count(&self.slot) == 1
@@ -374,10 +377,10 @@ impl Letter {
     }
 }
 
-/// Decides when threads of the engine yield to each other, so that threads on one core work in
-/// turns. They stop yielding while others want the core, because a yield then returns only after
-/// milliseconds.
-struct Courtesy {
+/// The yield policy: when threads of the engine yield to each other, so that threads on one core
+/// work in turns. They stop yielding while others want the core, because a yield then returns only
+/// after milliseconds.
+struct YieldPolicy {
     since: Instant,
     /// No thread yields before this time, in nanoseconds from `since`.
     paused_until: AtomicU64,
@@ -385,119 +388,119 @@ struct Courtesy {
     late: AtomicU32,
 }
 
-impl Default for Courtesy {
+impl Default for YieldPolicy {
     fn default() -> Self {
         let (paused_until, late) = (AtomicU64::new(0), AtomicU32::new(0));
         Self { since: Instant::now(), paused_until, late }
     }
 }
 
-impl Courtesy {
+impl YieldPolicy {
     /// Yields to another thread, unless yields have lately returned late.
-    fn give_way(&self) {
+    fn yield_now(&self) {
         let began = self.since.elapsed();
         if began.as_nanos() < u128::from(self.paused_until.load(Ordering::Relaxed)) {
             return;
         }
         thread::yield_now();
         let took = self.since.elapsed().saturating_sub(began);
-        if took <= WAY_SLOW {
+        if took <= YIELD_LATE {
             self.late.store(0, Ordering::Relaxed);
             return;
         }
         let late = self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        let pause = took.saturating_mul(10_u32.pow(late.min(WAY_PAUSE_POWER_MAX)));
+        let pause = took.saturating_mul(10_u32.pow(late.min(YIELD_PAUSE_POWER_MAX)));
         let until = u64::try_from((began + pause).as_nanos()).unwrap_or(u64::MAX);
         self.paused_until.store(until, Ordering::Relaxed);
     }
 }
 
-/// Passes reads from callers to the reaper.
+/// The queue by which reads go from callers to the completion thread.
 #[derive(Default)]
-struct Mailbox {
-    state: Mutex<MailState>,
+struct SubmissionQueue {
+    state: Mutex<SubmissionState>,
     filled: Condvar,
-    courtesy: Courtesy,
+    yield_policy: YieldPolicy,
 }
 
 #[derive(Default)]
-struct MailState {
-    letters: Vec<Letter>,
-    reaper: ReaperPlace,
+struct SubmissionState {
+    requests: Vec<Submission>,
+    thread: CompletionState,
     waker: Option<Arc<dyn QueueWaker>>,
     closed: bool,
 }
 
-/// Where the reaper is, as far as callers have to know.
+/// What the completion thread is doing, as far as callers have to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ReaperPlace {
+enum CompletionState {
     /// There is none.
     #[default]
     Nowhere,
-    /// It looks into the mailbox before it waits again.
+    /// It takes requests before it waits again.
     Awake,
-    /// It waits for the mailbox.
+    /// It waits for requests.
     Asleep,
     /// It waits for its queue, and no thread has woken it.
     InQueue,
 }
 
-impl Mailbox {
-    /// Puts letters in, and wakes the reaper if it waits. True if the caller has to start the
-    /// reaper.
-    fn put(&self, letters: impl Iterator<Item = Letter>) -> bool {
+impl SubmissionQueue {
+    /// Adds requests, and wakes the completion thread if it waits. Returns true if the caller has
+    /// to start that thread.
+    fn put(&self, requests: impl Iterator<Item = Submission>) -> bool {
         // Made before the lock is taken.
-        let letters: Vec<Letter> = letters.collect();
+        let requests: Vec<Submission> = requests.collect();
         let mut state = self.state.lock();
-        let before = state.letters.len();
-        state.letters.extend(letters);
-        let is_behind = before / LETTERS_BEHIND < state.letters.len() / LETTERS_BEHIND;
-        match std::mem::replace(&mut state.reaper, ReaperPlace::Awake) {
-            ReaperPlace::Nowhere => return true,
-            ReaperPlace::Awake => drop(state),
-            ReaperPlace::Asleep => {
+        let before = state.requests.len();
+        state.requests.extend(requests);
+        let must_yield = before / REQUESTS_PER_YIELD < state.requests.len() / REQUESTS_PER_YIELD;
+        match std::mem::replace(&mut state.thread, CompletionState::Awake) {
+            CompletionState::Nowhere => return true,
+            CompletionState::Awake => drop(state),
+            CompletionState::Asleep => {
                 drop(state);
                 self.filled.notify_one();
             }
-            ReaperPlace::InQueue => {
+            CompletionState::InQueue => {
                 let waker = state.waker.clone();
                 drop(state);
                 waker.iter().for_each(|waker| waker.wake());
             }
         }
-        if is_behind {
-            self.courtesy.give_way();
+        if must_yield {
+            self.yield_policy.yield_now();
         }
         false
     }
 
-    /// Takes the letters back, because there is no reaper.
-    fn give_up_reaper(&self) -> Vec<Letter> {
+    /// Takes the requests back, because there is no completion thread.
+    fn take_back(&self) -> Vec<Submission> {
         let mut state = self.state.lock();
-        state.reaper = ReaperPlace::Nowhere;
-        std::mem::take(&mut state.letters)
+        state.thread = CompletionState::Nowhere;
+        std::mem::take(&mut state.requests)
     }
 
-    /// Takes the letters in the mailbox; waits for some if the reaper has nothing else to do. False
-    /// if the reaper should end.
-    fn take(&self, letters: &mut Vec<Letter>, is_busy: bool) -> bool {
+    /// Takes all requests. Waits for one if the completion thread has nothing else to do. Returns
+    /// false if that thread should end.
+    fn take(&self, requests: &mut Vec<Submission>, is_busy: bool) -> bool {
         let mut state = self.state.lock();
-        while state.letters.is_empty() && !is_busy {
+        while state.requests.is_empty() && !is_busy {
             if state.closed {
                 return false;
             }
-            state.reaper = ReaperPlace::Asleep;
+            state.thread = CompletionState::Asleep;
             self.filled.wait(&mut state);
         }
-        std::mem::swap(&mut state.letters, letters);
-        // The reaper waits for its queue next.
-        state.reaper = ReaperPlace::InQueue;
+        std::mem::swap(&mut state.requests, requests);
+        // The completion thread waits for its queue next.
+        state.thread = CompletionState::InQueue;
         true
     }
 
-    /// Records that the reaper will look into the mailbox again without being woken.
-    fn note_awake(&self) {
-        self.state.lock().reaper = ReaperPlace::Awake;
+    /// Records that the completion thread will take requests again without being woken.
+    fn set_awake(&self) {
+        self.state.lock().thread = CompletionState::Awake;
     }
 
     fn close(&self) {
@@ -508,37 +511,41 @@ impl Mailbox {
     }
 }
 
-/// Begins the reads of the mailbox and hands their results out.
-struct Reaper {
+/// Begins the reads that are queued, and hands their results out.
+struct CompletionThread {
     queue: Box<dyn ReadQueue>,
-    mailbox: Arc<Mailbox>,
+    submissions: Arc<SubmissionQueue>,
     /// The reads in flight, by token.
-    flights: Vec<Option<(ReadBuf, Arc<Slot>)>>,
+    in_flight: Vec<Option<(ReadBuf, Arc<Slot>)>>,
     free: Vec<usize>,
 }
 
-impl Reaper {
-    fn new(mut queue: Box<dyn ReadQueue>, pool: Arc<ReadPool>, mailbox: Arc<Mailbox>) -> Self {
+impl CompletionThread {
+    fn new(
+        mut queue: Box<dyn ReadQueue>,
+        pool: Arc<ReadPool>,
+        submissions: Arc<SubmissionQueue>,
+    ) -> Self {
         let waker = queue.waker().unwrap_or_else(|_| {
             // No descriptor is left for the kernel's way of waking.
             queue = Box::new(pool.queue());
             queue.waker().expect("a pool needs no descriptor")
         });
-        mailbox.state.lock().waker = Some(waker);
-        Self { queue, mailbox, flights: Vec::new(), free: Vec::new() }
+        submissions.state.lock().waker = Some(waker);
+        Self { queue, submissions, in_flight: Vec::new(), free: Vec::new() }
     }
 
     fn run(&mut self) {
-        let (mut letters, mut done, mut wakers) = (Vec::new(), Vec::new(), Vec::new());
-        while self.mailbox.take(&mut letters, self.queue.pending() > 0) {
-            letters.drain(..).for_each(|letter| self.begin(letter));
+        let (mut requests, mut done, mut wakers) = (Vec::new(), Vec::new(), Vec::new());
+        while self.submissions.take(&mut requests, self.queue.pending() > 0) {
+            requests.drain(..).for_each(|request| self.begin(request));
             self.queue.wait(&mut done);
             if done.is_empty() {
-                // Woken for a letter, perhaps on the core of a thread that has more to send:
-                // letters cost less when they are begun together.
-                self.mailbox.courtesy.give_way();
+                // Woken for a request, perhaps on the core of a thread that has more to queue:
+                // requests cost less when they are begun together.
+                self.submissions.yield_policy.yield_now();
             }
-            self.mailbox.note_awake();
+            self.submissions.set_awake();
             // All results are stored before any thread is woken, because a woken thread may take
             // this core.
             wakers.extend(done.drain(..).filter_map(|done| self.end(done)));
@@ -546,17 +553,17 @@ impl Reaper {
         }
     }
 
-    fn begin(&mut self, letter: Letter) {
-        if letter.is_unwanted() {
+    fn begin(&mut self, request: Submission) {
+        if request.is_unwanted() {
             return;
         }
-        let Letter { file, offset, mut buffer, slot } = letter;
+        let Submission { file, offset, mut buffer, slot } = request;
         let bytes = buffer.take();
         let token = self.free.pop().unwrap_or_else(|| {
-            self.flights.push(None);
-            self.flights.len() - 1
+            self.in_flight.push(None);
+            self.in_flight.len() - 1
         });
-        self.flights[token] = Some((buffer, slot));
+        self.in_flight[token] = Some((buffer, slot));
         self.queue.push(ReadRequest { file, offset, buffer: bytes, token: token as u64 });
     }
 
@@ -564,7 +571,7 @@ impl Reaper {
     fn end(&mut self, done: ReadDone) -> Option<Waker> {
         let ReadDone { token, buffer: bytes, result } = done;
         let token = usize::try_from(token).expect("it was made from one");
-        let (mut buffer, slot) = self.flights[token].take()?;
+        let (mut buffer, slot) = self.in_flight[token].take()?;
         self.free.push(token);
         buffer.put(bytes);
         slot.complete(result, buffer)

@@ -55,14 +55,14 @@ const FAREWELLS_MAX: u32 = 1 << 20;
 /// The event of a bell that was rung (`POLLIN`).
 const POLL_IN: u32 = 1;
 
-/// The number of idle rings that are kept for the next queues.
-const SPARE_MAX: usize = 64;
+/// The number of idle rings on the free list, for the next queues.
+const FREE_RINGS_MAX: usize = 64;
 
 /// The rings of queues that were used in turns, for the next queues.
-static SPARE: Mutex<Vec<SpareRing>> = Mutex::new(Vec::new());
+static FREE_RINGS: Mutex<Vec<FreeRing>> = Mutex::new(Vec::new());
 
 /// A ring that no queue has.
-struct SpareRing {
+struct FreeRing {
     ring: IoUring,
     depth: u32,
     /// The process that made it. A forked copy of that process does not have the ring's memory.
@@ -145,19 +145,19 @@ fn judge(result: i32, done: usize, len: usize, is_direct: bool) -> Next {
     }
 }
 
-impl SpareRing {
+impl FreeRing {
     /// A ring of this depth that another queue has left.
     fn take(depth: u32) -> Option<IoUring> {
-        let (mut spare, process) = (SPARE.lock(), std::process::id());
-        let at = spare.iter().position(|of| of.depth == depth && of.process == process)?;
-        Some(spare.swap_remove(at).ring)
+        let (mut rings, process) = (FREE_RINGS.lock(), std::process::id());
+        let at = rings.iter().position(|of| of.depth == depth && of.process == process)?;
+        Some(rings.swap_remove(at).ring)
     }
 
-    /// Leaves an idle ring for the next queue; closes it if enough are kept.
+    /// Leaves an idle ring for the next queue; closes it if the list is full.
     fn keep(ring: IoUring, depth: u32) {
-        let mut spare = SPARE.lock();
-        if spare.len() < SPARE_MAX {
-            spare.push(Self { ring, depth, process: std::process::id() });
+        let mut rings = FREE_RINGS.lock();
+        if rings.len() < FREE_RINGS_MAX {
+            rings.push(Self { ring, depth, process: std::process::id() });
         }
     }
 }
@@ -171,7 +171,7 @@ impl UringQueue {
     pub(crate) fn new(depth: u32, used: QueueUse) -> io::Result<Self> {
         let plain = || IoUring::builder().dontfork().build(depth);
         let ring = match used {
-            QueueUse::InTurns => match SpareRing::take(depth) {
+            QueueUse::InTurns => match FreeRing::take(depth) {
                 Some(ring) => ring,
                 None => plain()?,
             },
@@ -447,7 +447,7 @@ impl Drop for UringQueue {
         let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
         let is_idle = self.in_flight() == 0 && self.staged.is_empty() && !self.bell_armed;
         if is_idle && !self.is_of_one && !self.refused {
-            SpareRing::keep(ring, self.depth);
+            FreeRing::keep(ring, self.depth);
         }
     }
 }

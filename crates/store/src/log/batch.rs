@@ -1,11 +1,5 @@
-//! The payload of a log record: one batch of writes, atomic over all sub-trees.
-//!
-//! `[first sequence number u64][count u32]` then the operations, each `[tree varint][kind u8][key
-//! length varint][key]` and for a value `[value length varint][value]`. A removal of a range (kind
-//! 3) has the range's first key as its key, and its end as its value; one without an end (kind 4)
-//! has no value. The n-th operation has the sequence number `first + n`. The same bytes go to the
-//! log, to the memtable (which keeps entries as ranges of one shared payload) and, after a crash,
-//! back.
+//! Batches of writes on their way to the log: they are encoded here, and their bytes go to the
+//! memtable and to the log as they are. The bytes are in [`super::format::batch`].
 
 use rhumb_sync::{
     arena::Arena,
@@ -13,23 +7,15 @@ use rhumb_sync::{
     record::{Record, Records},
 };
 
-use super::frame::PAYLOAD_BYTES_MAX;
+pub(crate) use super::format::batch::{Batch, BatchOp, BatchOps, RangeEnd};
+use super::format::{
+    batch::{self as batch_bytes, BATCH_HEADER_BYTES, OP_OVERHEAD_BYTES_MAX, OPEN_RANGE, RANGE},
+    frame::PAYLOAD_BYTES_MAX,
+};
 use crate::{
     error::{Error, Result},
-    types::{KEY_BYTES_MAX, Kind, SEQ_END, SeqNo, TreeId, VALUE_BYTES_MAX},
-    varint,
+    types::{KEY_BYTES_MAX, Kind, SeqNo, TreeId, VALUE_BYTES_MAX},
 };
-
-/// Bytes before the first operation.
-pub(crate) const BATCH_HEADER_BYTES: usize = 12;
-
-/// The kind of a removal of a range that has an end.
-const RANGE: u8 = 3;
-/// The kind of a removal of a range without an end.
-const OPEN_RANGE: u8 = 4;
-
-/// The most bytes of an operation besides its key and value.
-const OP_OVERHEAD_BYTES_MAX: usize = 1 + 3 * varint::BYTES_MAX;
 
 /// Builds a payload by appending operations to one buffer.
 #[derive(Clone, Debug)]
@@ -72,7 +58,7 @@ impl BatchBuilder {
             self.bytes.reserve_exact(key.len() + len + OP_OVERHEAD_BYTES_MAX);
         }
         self.put_key(tree, Kind::Value as u8, key);
-        varint::put(&mut self.bytes, len as u64);
+        batch_bytes::put_len(&mut self.bytes, len);
         value.iter().for_each(|part| self.bytes.extend_from_slice(part));
         Ok(())
     }
@@ -100,7 +86,7 @@ impl BatchBuilder {
         self.check_room(from.len(), end.len())?;
         self.put_key(tree, if to.is_some() { RANGE } else { OPEN_RANGE }, from);
         if to.is_some() {
-            varint::put(&mut self.bytes, end.len() as u64);
+            batch_bytes::put_len(&mut self.bytes, end.len());
             self.bytes.extend_from_slice(end);
         }
         Ok(())
@@ -143,10 +129,7 @@ impl BatchBuilder {
 
     fn put_key(&mut self, tree: TreeId, kind: u8, key: &[u8]) {
         self.bytes.reserve(key.len() + OP_OVERHEAD_BYTES_MAX);
-        varint::put(&mut self.bytes, u64::from(tree));
-        self.bytes.push(kind);
-        varint::put(&mut self.bytes, key.len() as u64);
-        self.bytes.extend_from_slice(key);
+        batch_bytes::put_key(&mut self.bytes, tree, kind, key);
         self.count += 1;
     }
 
@@ -158,8 +141,8 @@ impl BatchBuilder {
     /// Gives the first operation the sequence number `first_seq`, and the others those after it.
     /// The payload is then whole. May be called again.
     pub(crate) fn seal(&mut self, first_seq: SeqNo) -> &[u8] {
-        self.bytes[0..8].copy_from_slice(&first_seq.to_le_bytes());
-        self.bytes[8..12].copy_from_slice(&self.count.to_le_bytes());
+        batch_bytes::set_first_seq(&mut self.bytes, first_seq);
+        batch_bytes::set_count(&mut self.bytes, self.count);
         &self.bytes
     }
 
@@ -251,7 +234,7 @@ impl Encoded {
             Self::Record(record) => record.get_mut(),
         };
         let shared = || Error::Internal("a record that was not committed is shared".into());
-        bytes.ok_or_else(shared)?[0..8].copy_from_slice(&first_seq.to_le_bytes());
+        batch_bytes::set_first_seq(bytes.ok_or_else(shared)?, first_seq);
         Ok(())
     }
 
@@ -269,7 +252,7 @@ fn head_of(tree: TreeId, key: &[u8], len: usize) -> Result<Vec<u8>> {
     check_lengths(key.len(), len)?;
     let mut head = BatchBuilder::with_capacity(key.len() + OP_OVERHEAD_BYTES_MAX);
     head.put_key(tree, Kind::Value as u8, key);
-    varint::put(&mut head.bytes, len as u64);
+    batch_bytes::put_len(&mut head.bytes, len);
     Ok(head.finish())
 }
 
@@ -290,197 +273,6 @@ fn check_lengths(key: usize, value: usize) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-/// Where a range ends that an operation removes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RangeEnd {
-    /// Before the key that is stored in place of the operation's value.
-    Before,
-    /// The range has no end.
-    Open,
-}
-
-/// One operation: the places of its key and value in the payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BatchOp {
-    /// The sub-tree it is for.
-    pub(crate) tree: TreeId,
-    /// [`Kind::Value`] or [`Kind::Tombstone`].
-    pub(crate) kind: Kind,
-    /// The end of the range, if the operation removes all keys from the key on; `None` for a single
-    /// key.
-    pub(crate) range: Option<RangeEnd>,
-    /// Offset of the key in the payload.
-    pub(crate) key_start: u32,
-    /// Bytes of the key.
-    pub(crate) key_len: u32,
-    /// Offset of the value in the payload.
-    pub(crate) value_start: u32,
-    /// Bytes of the value, or of the end of a range; 0 for other tombstones.
-    pub(crate) value_len: u32,
-}
-
-impl BatchOp {
-    /// The key, given the payload that the operation came from.
-    pub(crate) fn key<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
-        &payload[self.key_start as usize..][..self.key_len as usize]
-    }
-
-    /// The first key after the removed range, given the payload that the operation came from.
-    pub(crate) fn range_end<'a>(&self, payload: &'a [u8]) -> Option<&'a [u8]> {
-        (self.range == Some(RangeEnd::Before)).then(|| self.value(payload))
-    }
-
-    /// The value, given the payload that the operation came from.
-    pub(crate) fn value<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
-        &payload[self.value_start as usize..][..self.value_len as usize]
-    }
-}
-
-/// Why bytes are not a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BatchFault {
-    /// The offset in the payload.
-    pub(crate) offset: usize,
-    /// What was expected there.
-    pub(crate) expected: &'static str,
-}
-
-/// A payload that was checked to be a whole batch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Batch<'a> {
-    payload: &'a [u8],
-    first_seq: SeqNo,
-    count: u32,
-}
-
-impl<'a> Batch<'a> {
-    /// Checks all of `payload`. O(operations), allocates nothing.
-    pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, BatchFault> {
-        let (Some(seq), Some(count)) =
-            (payload.first_chunk::<8>(), payload.get(8..).and_then(<[u8]>::first_chunk::<4>))
-        else {
-            return Err(BatchFault { offset: 0, expected: "a batch header of 12 bytes" });
-        };
-        let batch = Self {
-            payload,
-            first_seq: u64::from_le_bytes(*seq),
-            count: u32::from_le_bytes(*count),
-        };
-        if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(BatchFault { offset: 0, expected: "a payload under 4 GiB" });
-        }
-        let end = batch.first_seq.checked_add(u64::from(batch.count));
-        if end.is_none_or(|end| end > SEQ_END) {
-            return Err(BatchFault { offset: 0, expected: "sequence numbers below 2^56" });
-        }
-        let mut offset = BATCH_HEADER_BYTES;
-        for _ in 0..batch.count {
-            offset = decode_op(payload, offset)?.1;
-        }
-        if offset != payload.len() {
-            return Err(BatchFault { offset, expected: "the end of the batch" });
-        }
-        Ok(batch)
-    }
-
-    /// A payload that [`BatchBuilder`] built, or that was decoded before. It is not checked as a
-    /// whole; if it is no batch, [`Batch::ops`] ends early.
-    pub(crate) fn built(payload: &'a [u8]) -> Self {
-        let seq = payload.first_chunk::<8>().copied().unwrap_or_default();
-        let count =
-            payload.get(8..).and_then(<[u8]>::first_chunk::<4>).copied().unwrap_or_default();
-        Self { payload, first_seq: u64::from_le_bytes(seq), count: u32::from_le_bytes(count) }
-    }
-
-    /// The sequence number of the first operation.
-    pub(crate) fn first_seq(&self) -> SeqNo {
-        self.first_seq
-    }
-
-    /// The number of operations.
-    pub(crate) fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// The operations in order.
-    pub(crate) fn ops(&self) -> BatchOps<'a> {
-        BatchOps { payload: self.payload, offset: BATCH_HEADER_BYTES, left: self.count }
-    }
-}
-
-/// Iterates over the operations of a batch.
-#[derive(Clone, Debug)]
-pub(crate) struct BatchOps<'a> {
-    payload: &'a [u8],
-    offset: usize,
-    left: u32,
-}
-
-impl Iterator for BatchOps<'_> {
-    type Item = BatchOp;
-
-    #[inline]
-    fn next(&mut self) -> Option<BatchOp> {
-        self.left = self.left.checked_sub(1)?;
-        let (op, end) = decode_op(self.payload, self.offset).ok()?;
-        self.offset = end;
-        Some(op)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left as usize, Some(self.left as usize))
-    }
-}
-
-impl ExactSizeIterator for BatchOps<'_> {}
-
-/// Reads the operation at `offset`, and returns it with its end. The payload is under 4 GiB.
-#[inline]
-fn decode_op(payload: &[u8], offset: usize) -> Result<(BatchOp, usize), BatchFault> {
-    let fault = |at, expected| BatchFault { offset: at, expected };
-    let int = |at: usize, max: u64, expected| match varint::get(&payload[at..]) {
-        Some((value, len)) if value <= max => Ok((value as u32, at + len)),
-        _ => Err(fault(at, expected)),
-    };
-    let (tree, at) = int(offset, u64::from(u32::MAX), "the number of a sub-tree")?;
-    let byte = payload.get(at).copied();
-    let (kind, range) = match (byte, byte.and_then(Kind::from_byte)) {
-        (_, Some(kind @ (Kind::Value | Kind::Tombstone))) => (kind, None),
-        (Some(RANGE), _) => (Kind::Tombstone, Some(RangeEnd::Before)),
-        (Some(OPEN_RANGE), _) => (Kind::Tombstone, Some(RangeEnd::Open)),
-        _ => return Err(fault(at, "the kind of an operation, 0, 1, 3 or 4")),
-    };
-    let (key_len, key_start) = int(at + 1, KEY_BYTES_MAX as u64, "a key length up to 64 KiB")?;
-    let key_end = key_start + key_len as usize;
-    if key_end > payload.len() {
-        return Err(fault(key_start, "a key within the batch"));
-    }
-    let (value_len, value_start) = match (kind, range) {
-        (Kind::Value, _) => int(key_end, VALUE_BYTES_MAX as u64, "a value length up to 1 GiB")?,
-        (_, Some(RangeEnd::Before)) => {
-            int(key_end, KEY_BYTES_MAX as u64, "a key length up to 64 KiB")?
-        }
-        _ => (0, key_end),
-    };
-    let end = value_start + value_len as usize;
-    if end > payload.len() {
-        return Err(fault(value_start, "a value within the batch"));
-    }
-    if range == Some(RangeEnd::Before) && payload[value_start..end] <= payload[key_start..key_end] {
-        return Err(fault(value_start, "a range that ends behind its beginning"));
-    }
-    let op = BatchOp {
-        tree,
-        kind,
-        range,
-        key_start: key_start as u32,
-        key_len,
-        value_start: value_start as u32,
-        value_len,
-    };
-    Ok((op, end))
 }
 
 #[cfg(test)]

@@ -10,17 +10,15 @@
 //! synced.
 
 pub(crate) mod batch;
-pub(crate) mod creation;
-pub(crate) mod frame;
+pub(crate) mod format;
 pub(crate) mod reader;
 pub(crate) mod recovery;
 pub(crate) mod segment;
 #[cfg(test)]
-pub(crate) mod test_fs;
-#[cfg(test)]
 mod tests;
 pub(crate) mod writer;
 
+pub(crate) use format::{creation, frame};
 pub(crate) use recovery::{LogRecord, LogStart, Recovery, recover};
 pub(crate) use writer::{LogWriter, SegmentSync};
 

@@ -11,12 +11,10 @@ use std::path::Path;
 
 use super::{
     Lsn,
+    format::segment::SEGMENT_VERSION,
     frame::FrameSeed,
     reader::{FrameRead, FrameReader},
-    segment::{
-        HeaderFault, SEGMENT_HEADER_BYTES, SEGMENT_VERSION, SegmentHeader, parse_segment_name,
-        segment_path,
-    },
+    segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, parse_segment_name, segment_path},
 };
 use crate::{
     error::{Error, NO_FILE, Result},

@@ -198,7 +198,7 @@ impl LogWriter {
         self.prepare()?;
         let lsn = self.header.base + self.staged_end;
         let outcome = self.stage_frame(len, payload_parts);
-        self.settle(outcome)?;
+        self.cut_unless(outcome)?;
         Ok(lsn)
     }
 
@@ -214,7 +214,7 @@ impl LogWriter {
 
     fn write_staged(&mut self) -> Result<()> {
         let outcome = self.write_buffer();
-        self.settle(outcome)?;
+        self.cut_unless(outcome)?;
         self.end = self.staged_end;
         Ok(())
     }
@@ -224,7 +224,7 @@ impl LogWriter {
     fn mark(&mut self) -> Result<()> {
         self.prepare()?;
         let outcome = self.stage_frame(0, &[]);
-        self.settle(outcome)?;
+        self.cut_unless(outcome)?;
         self.write_staged()
     }
 
@@ -429,7 +429,7 @@ impl LogWriter {
     }
 
     /// After a failed write, drops everything staged.
-    fn settle(&mut self, outcome: Result<()>) -> Result<()> {
+    fn cut_unless(&mut self, outcome: Result<()>) -> Result<()> {
         if let Err(cause) = &outcome {
             self.cut(cause.clone());
         }

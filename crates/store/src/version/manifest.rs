@@ -15,10 +15,12 @@ use std::{
     sync::Arc,
 };
 
-use xxhash_rust::xxh3::xxh3_64;
-
 use super::{
     edit::{Edit, VersionEdit},
+    format::{
+        CURRENT_BYTES_MAX, Current, MANIFEST_HEADER_BYTES, decode_header, encode_header,
+        push_frame, push_frame_at,
+    },
     state::CatalogState,
 };
 use crate::{
@@ -28,29 +30,17 @@ use crate::{
         write_all,
     },
     log::{
-        frame::{FrameHeader, FrameSeed, PAYLOAD_BYTES_MAX},
+        frame::FrameSeed,
         reader::{FrameRead, FrameReader},
     },
     types::FileId,
 };
-
-/// Bytes of a manifest's header; the first frame follows.
-pub(crate) const MANIFEST_HEADER_BYTES: usize = 40;
-
-/// The first bytes of every manifest.
-pub(crate) const MANIFEST_MAGIC: [u8; 8] = *b"RHUMBMAN";
-
-/// The version of the manifest format that this crate writes and reads.
-pub(crate) const MANIFEST_VERSION: u32 = 1;
 
 /// The file that names the manifest that counts.
 pub(crate) const CURRENT_NAME: &str = "CURRENT";
 
 /// The name of `CURRENT` until it is whole.
 const CURRENT_TEMPORARY_NAME: &str = "CURRENT.tmp";
-
-/// The length of `CURRENT` is always below this.
-const CURRENT_BYTES_MAX: u64 = 256;
 
 /// Edits of fewer bytes than this are never worth a new manifest: reading them at opening takes
 /// some milliseconds, and a switch takes four syncs.
@@ -319,67 +309,6 @@ pub(crate) fn manifest_path(dir: &Path, id: FileId) -> PathBuf {
     dir.join(format!("MANIFEST-{id:06}"))
 }
 
-fn encode_header(id: FileId, identity: u64) -> [u8; MANIFEST_HEADER_BYTES] {
-    let mut bytes = [0; MANIFEST_HEADER_BYTES];
-    bytes[0..8].copy_from_slice(&MANIFEST_MAGIC);
-    bytes[8..12].copy_from_slice(&MANIFEST_VERSION.to_le_bytes());
-    bytes[16..24].copy_from_slice(&id.to_le_bytes());
-    bytes[24..32].copy_from_slice(&identity.to_le_bytes());
-    let hash = xxh3_64(&bytes[..32]);
-    bytes[32..].copy_from_slice(&hash.to_le_bytes());
-    bytes
-}
-
-/// The number and the identity in a manifest's header.
-fn decode_header(path: &Path, bytes: &[u8]) -> Result<(FileId, u64)> {
-    let invalid = |found: &str| Error::corrupt(path, 0, "the header of a manifest", found);
-    let Some(bytes) = bytes.first_chunk::<MANIFEST_HEADER_BYTES>() else {
-        return Err(invalid("a file shorter than that"));
-    };
-    let word = |at: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[at..at + 8]);
-        u64::from_le_bytes(word)
-    };
-    if bytes[..8] != MANIFEST_MAGIC {
-        return Err(invalid("other first bytes"));
-    }
-    if word(32) != xxh3_64(&bytes[..32]) {
-        return Err(invalid("a wrong checksum"));
-    }
-    let version = word(8) as u32;
-    if version != MANIFEST_VERSION {
-        let what = format!(
-            "a manifest of version {version}; this version of Rhumb reads version {MANIFEST_VERSION}"
-        );
-        return Err(Error::Unsupported { path: path.to_owned(), what });
-    }
-    Ok((word(16), word(24)))
-}
-
-fn push_frame(out: &mut Vec<u8>, seed: FrameSeed, synced: u64, payload: &[u8]) -> Result<()> {
-    push_frame_at(out, out.len() as u64, seed, synced, payload)
-}
-
-fn push_frame_at(
-    out: &mut Vec<u8>,
-    offset: u64,
-    seed: FrameSeed,
-    synced: u64,
-    payload: &[u8],
-) -> Result<()> {
-    if payload.len() > PAYLOAD_BYTES_MAX {
-        return Err(Error::InvalidArgument(
-            format!("a manifest record of {} bytes: too long", payload.len()).into(),
-        ));
-    }
-    let hash = seed.payload_hash(offset, payload);
-    let header = FrameHeader { len: payload.len() as u32, synced, hash };
-    out.extend_from_slice(&header.encode(seed, offset));
-    out.extend_from_slice(payload);
-    Ok(())
-}
-
 /// Writes and syncs a file; replaces a leftover of that name.
 fn write_new(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Box<dyn WritableFile>> {
     match retry("remove", path, || fs.remove_file(path)) {
@@ -390,30 +319,6 @@ fn write_new(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Box<dyn W
     write_all(file.as_mut(), path, bytes)?;
     retry("fsync", path, || file.sync_all())?;
     Ok(file)
-}
-
-/// The contents of `CURRENT`: one line, `MANIFEST-<number> <durable length> <checksum>`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Current {
-    id: FileId,
-    /// The manifest's length when `CURRENT` was switched to it.
-    durable_bytes: u64,
-}
-
-impl Current {
-    fn encode(&self) -> Vec<u8> {
-        let line = format!("MANIFEST-{:06} {:016x}", self.id, self.durable_bytes);
-        format!("{line} {:016x}\n", xxh3_64(line.as_bytes())).into_bytes()
-    }
-
-    /// Reads the line; accepts only what [`Current::encode`] writes.
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
-        let id = words.next()?.strip_prefix("MANIFEST-")?.parse().ok()?;
-        let durable_bytes = u64::from_str_radix(words.next()?, 16).ok()?;
-        let current = Self { id, durable_bytes };
-        (current.encode() == bytes).then_some(current)
-    }
 }
 
 fn read_current(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Current>> {

@@ -1,6 +1,7 @@
 //! Which tables make up each sub-tree, and the manifest that remembers it.
 
 pub(crate) mod edit;
+pub(crate) mod format;
 pub(crate) mod levels;
 pub(crate) mod manifest;
 pub(crate) mod prepare;

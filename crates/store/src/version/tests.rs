@@ -7,11 +7,12 @@ use rhumb_testkit::random::Random;
 
 use super::{
     edit::{Edit, FILE_ID_END, VersionEdit},
-    manifest::{MANIFEST_HEADER_BYTES, Manifest, read_manifest},
+    format::MANIFEST_HEADER_BYTES,
+    manifest::{Manifest, read_manifest},
     state::CatalogState,
 };
 use crate::{
-    log::test_fs::TestFs,
+    io::sim::SimFs,
     table::{TableMeta, TablePlace},
 };
 
@@ -219,7 +220,7 @@ fn partitions_come_and_go_with_their_keyspace_and_the_log() {
 
 #[test]
 fn golden_bytes_of_a_manifest() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let snapshot = VersionEdit::from(vec![Edit::Identity { identity: 0x0102_0304_0506_0708 }]);
     let mut manifest = Manifest::create(&fs, dir(), 7, &[snapshot]).unwrap();
     manifest.append(&VersionEdit::from(vec![Edit::LastSeq { seq: 5 }])).unwrap();
@@ -313,13 +314,18 @@ fn a_new_catalog_has_an_identity_of_its_own() {
     assert_eq!(a, CatalogState::blank());
 }
 
-fn recovered(fs: &TestFs) -> CatalogState {
+/// How many bytes a failed write leaves: none, some, or all.
+fn kept(rng: &mut Random) -> usize {
+    [0, rng.index(100), usize::MAX][rng.index(3)]
+}
+
+fn recovered(fs: &SimFs) -> CatalogState {
     Manifest::recover(fs, dir()).unwrap().unwrap().state
 }
 
 #[test]
 fn an_interrupted_creation_is_no_database_and_a_lost_current_is_damage() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     assert!(Manifest::recover(&fs, dir()).unwrap().is_none());
     fs.put("MANIFEST-000001", b"half");
     fs.put("CURRENT.tmp", b"half");
@@ -340,7 +346,7 @@ fn an_interrupted_creation_is_no_database_and_a_lost_current_is_damage() {
 
 #[test]
 fn a_manifest_that_counts_is_not_replaced() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let state = CatalogState::default();
     let _manifest = Manifest::create(&fs, dir(), 1, &[state.snapshot()]).unwrap();
     Manifest::create(&fs, dir(), 1, &[]).unwrap_err();
@@ -352,7 +358,7 @@ fn a_manifest_that_counts_is_not_replaced() {
 
 #[test]
 fn every_flipped_bit_of_manifest_and_current_is_found_or_harmless() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut state = CatalogState::default();
     let mut manifest = Manifest::create(&fs, dir(), 3, &[state.snapshot()]).unwrap();
     for id in 1..4 {
@@ -384,11 +390,11 @@ fn any_call_may_fail_and_any_crash_may_follow() {
     for seed in 0..400 {
         for sticky in [false, true] {
             let mut rng = Random::new(seed);
-            let fs = TestFs::default();
+            let fs = SimFs::one_dir();
             let mut state = CatalogState::default();
             let mut manifest = Some(Manifest::create(&fs, dir(), 1, &[state.snapshot()]).unwrap());
             let mut maybe = None;
-            fs.fail_after(rng.below(40), sticky);
+            fs.fail_after(rng.below(40), sticky, kept(&mut rng));
             for id in 2..8 {
                 let edit = VersionEdit::from(vec![keyspace(id, id)]);
                 let mut next = state.clone();
@@ -403,17 +409,18 @@ fn any_call_may_fail_and_any_crash_may_follow() {
                     manifest = Manifest::create(&fs, dir(), id.into(), &[state.snapshot()]).ok();
                     maybe = maybe.filter(|_| manifest.is_none());
                 }
-                let crashes = [fs.kill(), fs.cut_power(&mut rng), fs.cut_power(&mut rng)];
+                let crashes =
+                    [fs.after_kill(), fs.after_power_cut(&mut rng), fs.after_power_cut(&mut rng)];
                 for after in crashes {
                     let found = recovered(&after);
                     assert!(found == state || Some(&found) == maybe.as_ref(), "seed {seed}");
                     let _again = Manifest::create(&after, dir(), 99, &[found.snapshot()]).unwrap();
-                    assert_eq!(recovered(&after.cut_power(&mut rng)), found);
+                    assert_eq!(recovered(&after.after_power_cut(&mut rng)), found);
                 }
             }
-            fs.heal();
+            fs.clear_faults();
             let _healed = Manifest::create(&fs, dir(), 50, &[state.snapshot()]).unwrap();
-            assert_eq!(recovered(&fs.cut_power(&mut rng)), state);
+            assert_eq!(recovered(&fs.after_power_cut(&mut rng)), state);
         }
     }
 }
@@ -422,11 +429,11 @@ fn any_call_may_fail_and_any_crash_may_follow() {
 fn a_crash_in_the_first_creation_leaves_no_database_or_a_whole_one() {
     for seed in 0..600 {
         let mut rng = Random::new(seed);
-        let fs = TestFs::default();
+        let fs = SimFs::one_dir();
         let state = CatalogState::default();
-        fs.fail_after(rng.below(9), true);
+        fs.fail_after(rng.below(9), true, kept(&mut rng));
         let created = Manifest::create(&fs, dir(), 1, &[state.snapshot()]).is_ok();
-        for after in [fs.kill(), fs.cut_power(&mut rng)] {
+        for after in [fs.after_kill(), fs.after_power_cut(&mut rng)] {
             match Manifest::recover(&after, dir()).unwrap() {
                 None => {
                     assert!(!created);
@@ -441,7 +448,7 @@ fn a_crash_in_the_first_creation_leaves_no_database_or_a_whole_one() {
 
 #[test]
 fn the_last_record_may_be_torn_anywhere_and_no_other() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let state = CatalogState::default();
     let mut manifest = Manifest::create(&fs, dir(), 3, &[state.snapshot()]).unwrap();
     let created = manifest.bytes();
@@ -525,7 +532,7 @@ proptest! {
 
     #[test]
     fn hostile_manifests_are_read_or_refused(edits in vec((any::<prop::sample::Index>(), any::<u8>()), 1..5), len: prop::sample::Index) {
-        let fs = TestFs::default();
+        let fs = SimFs::one_dir();
         let mut manifest = Manifest::create(&fs, dir(), 3, &[every_edit()]).unwrap();
         manifest.append(&vec![keyspace(9, 9)].into()).unwrap();
         let mut bytes = fs.read("MANIFEST-000003");

@@ -150,6 +150,8 @@ impl Trouble {
         }
         if kind == CallKind::Write {
             all.push(Self::HalfWritten);
+            // All of it arrives, and its caller is told that it failed.
+            all.push(Self::Once(Fault::EioAfter(usize::MAX)));
         }
         all
     }
@@ -172,7 +174,9 @@ impl Trouble {
         match self {
             Self::Once(Fault::Short(_)) => true,
             Self::Once(Fault::Interrupted) => kind.is_sync() || kind.moves_bytes(),
-            Self::Once(Fault::Eio | Fault::NoSpace | Fault::Errno(_) | Fault::Panic)
+            Self::Once(
+                Fault::Eio | Fault::EioAfter(_) | Fault::NoSpace | Fault::Errno(_) | Fault::Panic,
+            )
             | Self::HalfWritten => false,
         }
     }

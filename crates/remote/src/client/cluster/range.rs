@@ -119,6 +119,7 @@ impl ClusterRange {
         let (from, to) = as_slices(&bounds);
         let range = match (reverse, from, to) {
             (false, Bound::Unbounded, _) => 0,
+            // planted: scan-goes-at-wrong-next
             (false, Bound::Included(key) | Bound::Excluded(key), _) => view.table.range_of(key),
             (true, _, Bound::Included(key)) => view.table.range_of(key),
             (true, _, Bound::Excluded(key)) => view.table.range_below(Some(key)),

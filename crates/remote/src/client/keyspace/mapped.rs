@@ -131,6 +131,8 @@ impl Mapped {
     #[inline]
     pub(in crate::client) fn is_fresh(&self) -> bool {
         let beat = control::heartbeat(self.control.words());
+        // planted: reader-not-look-at-heartbeat
+        // planted: lease-no-end
         let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;
         is_fresh && !self.is_closed.load(Ordering::Acquire)
     }

@@ -120,6 +120,7 @@ impl<'k> MessageFabric<'k> {
         let connection = Cell::new(0);
         let request = |opened: &Opened| {
             connection.set(opened.generation);
+            // planted: generation-first-piece-message-not
             let extents = extents.iter().chain([&GENERATION]).copied().collect();
             Request::Pieces { keyspace: opened.number, extents }
         };

@@ -138,11 +138,13 @@ impl Hint {
         let Some((prefix, rest)) = key.split_at_checked(self.prefix_len.into()) else {
             return false;
         };
+        // planted: hint-followed-whatever-incarnation-leaf
         if incarnation_of(words.load(head::STATE)) != self.incarnation {
             return false;
         }
         let lone = Lone::new(self.begin.into(), record);
         let Some(record) = lone_record(&lone, geometry, prefix) else { return false };
+        // planted: record-hint-names-may-any
         if !record.key.equals(rest) || record.kind != KIND_INLINE {
             return false;
         }

@@ -142,6 +142,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         let extents: Vec<Extent> =
             states.iter().map(|(slot, _)| self.extent(*slot, 0..1)).collect();
         let mut out = Vec::new();
+        // planted: states-leaves-without-order-not
         Ok(self.fabric.bring(&extents, &mut out)?
             && states
                 .iter()
@@ -225,6 +226,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         let (hints, mut value) = (self.hints.as_deref()?, Vec::new());
         // Of another region, which has taken this one's place, the hint says nothing.
         let is_ours = self.fabric.hints().is_some_and(|now| std::ptr::eq(&*now, hints));
+        // planted: hints-host-followed-region-next
         if is_ours && hint.read(self.geometry, key.needle.key, words, &mut value) {
             hints.learn(key.needle.key, hint);
             each(key.index, Outcome::Found, &value);
@@ -246,6 +248,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         let (slot, mut value) = (key.slot, Vec::new());
         let key = match self.find(&key, came, words, more, &mut value) {
             // What came as a whole is of one moment.
+            // planted: absence-records-read-without-order
             Some(Outcome::Absent) if !key.is_whole => {
                 let state = words[came.head.start..].load(head::STATE);
                 Pending { without: Some(state), ..key }
@@ -454,8 +457,10 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         }
         let state = words.load(head::STATE);
         let is_whole = if key.is_whole {
+            // planted: whole-leaf-proven-head-alone
             is_leaf_whole(words, self.geometry)
         } else {
+            // planted: head-read-without-order-not
             state & LATCHED == 0 && is_head_whole(words, self.geometry)
         };
         if !is_whole {
@@ -549,6 +554,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         }
         let seed = record_seed(&leaf[..], self.geometry);
         for (_, begin, _) in came.records.iter().filter(|_| !key.is_whole) {
+            // planted: record-read-without-order-not
             if !is_record_whole(&leaf[..], begin * 8, seed) {
                 return None;
             }

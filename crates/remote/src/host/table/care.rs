@@ -80,6 +80,7 @@ impl Care {
         if let Some((current, keys)) = &mut self.current
             && current.contains(&run)
         {
+            // planted: renewal-not-note-keys-change
             keys.insert(key.to_vec());
         }
     }
@@ -330,6 +331,7 @@ impl<S: Space> Table<S> {
             let entries = cut.taken as u32;
             self.runs.insert(cut.run.number, RunState { entries, ..RunState::default() });
         }
+        // planted: changed-beside-renewal-not-made
         if self.change_again(&changes, seq).is_ok() {
             self.forget_runs(&renewal.numbers);
             return old;

@@ -223,11 +223,13 @@ impl<S: Space> Table<S> {
         let leaf = self.leaf(at.slot);
         let found = leaf.find(&head, &Needle::new(entry.key)).map(|(index, _)| index);
         let index = found.unwrap_or_else(|| leaf.lower_bound(&head, entry.key));
+        // planted: leaf-latched-after-written
         self.latch(at.slot);
         let writer = self.writer(at.slot);
         let has_room =
             if found.is_some() { writer.update(index, entry) } else { writer.insert(index, entry) };
         if has_room {
+            // planted: leaf-unlatched-before-group-published
             writer.set_seq(seq);
         } else {
             self.make_room(&at, index, found.is_some(), entry, seq)?;
@@ -449,6 +451,7 @@ impl<S: Space> Table<S> {
 
     fn retire(&self, slot: u32) {
         let writer = self.writer(slot);
+        // planted: leaf-retired-without-change-version
         writer.latch();
         writer.retire();
         writer.unlatch();

@@ -116,6 +116,7 @@ impl<S: Space> Table<S> {
     /// Ends leaves and frees their slots. A late reader finds that the leaf answers for nothing, or
     /// what is there next.
     pub(super) fn free(&mut self, slots: &[u32]) {
+        // planted: slot-given-back-before-leaf
         slots.iter().for_each(|slot| self.retire(*slot));
         let freed: std::collections::HashSet<u32> = slots.iter().copied().collect();
         self.latched.retain(|slot| !freed.contains(slot));

@@ -91,6 +91,7 @@ impl<S: Space> Table<S> {
         }
         let (mut left, mut right) = self.halves(&entries, index, &fences, run)?;
         let sibling = self.take_slots(1)?;
+        // planted: split-leaf-sibling-no-link
         right.set_links(next, at.slot);
         right.set_seq(seq);
         self.writer(sibling).begin(&right);

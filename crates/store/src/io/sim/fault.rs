@@ -77,6 +77,9 @@ pub enum Fault {
     Eio,
     /// No space is left (`ENOSPC`); consequences as for [`Fault::Eio`].
     NoSpace,
+    /// A write fails with `EIO` after at most this many of its bytes were appended, perhaps all:
+    /// its caller is not told how many. Other calls fail as with [`Fault::Eio`].
+    EioAfter(usize),
     /// A signal came before anything was done (`EINTR`).
     Interrupted,
     /// The system answers with another error, by its number (`errno`). Nothing is done or lost.
@@ -90,7 +93,7 @@ pub enum Fault {
 impl Fault {
     pub(super) fn error(self) -> Option<io::Error> {
         let errno = match self {
-            Self::Eio => rustix::io::Errno::IO,
+            Self::Eio | Self::EioAfter(_) => rustix::io::Errno::IO,
             Self::NoSpace => rustix::io::Errno::NOSPC,
             Self::Interrupted => rustix::io::Errno::INTR,
             Self::Errno(number) => return Some(io::Error::from_raw_os_error(number)),
@@ -107,6 +110,8 @@ pub struct Matcher {
     name_suffix: String,
     name_part: String,
     calls: Range<u64>,
+    /// Of the calls that can change what a power cut leaves, those of these numbers.
+    changes: Option<Range<u64>>,
 }
 
 impl Matcher {
@@ -118,6 +123,7 @@ impl Matcher {
             name_suffix: String::new(),
             name_part: String::new(),
             calls: 0..u64::MAX,
+            changes: None,
         }
     }
 
@@ -150,9 +156,21 @@ impl Matcher {
         self
     }
 
-    pub(super) fn matches(&self, index: u64, kind: CallKind, path: &Path) -> bool {
+    /// Only calls that can change what a power cut leaves ([`CallKind::is_change`]), and whose
+    /// number among those (see [`super::Counts::changes`]) is in `changes`.
+    #[must_use]
+    pub fn changes(mut self, changes: Range<u64>) -> Self {
+        self.changes = Some(changes);
+        self
+    }
+
+    /// Returns true if the newest call of `counts` is one that is meant.
+    pub(super) fn matches(&self, counts: &Counts, kind: CallKind, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        self.calls.contains(&index)
+        let is_change_meant =
+            |changes: &Range<u64>| kind.is_change() && changes.contains(&(counts.changes - 1));
+        self.calls.contains(&(counts.calls - 1))
+            && self.changes.as_ref().is_none_or(is_change_meant)
             && self.kinds.contains(&kind)
             && name.ends_with(&self.name_suffix)
             && name.contains(&self.name_part)

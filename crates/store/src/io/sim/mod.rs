@@ -33,6 +33,8 @@
 mod clock;
 mod fault;
 mod node;
+#[cfg(test)]
+mod one_dir;
 mod power;
 mod rng;
 mod state;
@@ -113,6 +115,13 @@ impl SimFs {
         Self::with(self.state().after_kill())
     }
 
+    /// A copy of this file system that shares nothing with it: to cut the power, or to kill the
+    /// process, in the copy, and go on in the original.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self::with(self.state().copy())
+    }
+
     /// Cuts the power during the change of number `change` (see [`Counts::changes`]): that call may
     /// or may not have its effect, and it and all later calls fail. Calls that change nothing are
     /// not counted, because a cut there leaves the same disk as a cut before them.
@@ -158,6 +167,12 @@ impl SimFs {
         self.state().restless_per_mille = u64::from(per_mille);
     }
 
+    /// Makes `per_mille` of a thousand writes, failed ones included, durable at once with all that
+    /// the file had before them, as the system may write any data back before it is synced.
+    pub fn set_write_back(&self, per_mille: u32) {
+        self.state().write_back_per_mille = u64::from(per_mille);
+    }
+
     /// The counts of the calls so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -192,12 +207,17 @@ impl SimFs {
         Ok(content)
     }
 
-    /// Replaces the content of a file, durably: for tests of damage. Not counted as a call.
+    /// Replaces the content of a file, durably, for tests of damage; creates the file, name and
+    /// all, if there is none. Not counted as a call.
     ///
     /// # Errors
-    /// If there is no such file.
+    /// If there is no such directory.
     pub fn set_content(&self, path: &Path, content: Vec<u8>) -> io::Result<()> {
-        let file = self.state().file(path)?;
+        let mut disk = self.state();
+        let file = match disk.file(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => disk.create_durable(path)?,
+            other => other?,
+        };
         let mut state = file.state.lock();
         state.pending.clear();
         state.durable.clone_from(&content);
@@ -404,9 +424,16 @@ impl WritableFile for SimWritable {
         let mut state = fs.state();
         let permit = state.begin(CallKind::Write, path)?;
         let n = state.take_space(bytes.len().min(permit.bytes_max), path)?;
-        file.state.lock().append(&bytes[..n]);
+        let mut content = file.state.lock();
+        content.append(&bytes[..n]);
+        if state.writes_back() {
+            content.sync();
+        }
         state.counts.bytes_written += n as u64;
-        state.end(n)
+        match permit.fails.and_then(Fault::error) {
+            Some(error) => Err(error),
+            None => state.end(n),
+        }
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {

@@ -66,7 +66,7 @@ pub(super) struct FileNode {
     pub(super) state: Mutex<FileState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FileState {
     /// The bytes that reads return.
     pub(super) content: Vec<u8>,
@@ -80,7 +80,7 @@ pub(super) struct FileState {
 
 impl FileState {
     /// A file that is wholly on the disk.
-    pub(super) fn settled(content: Vec<u8>) -> Self {
+    pub(super) fn durable(content: Vec<u8>) -> Self {
         Self { durable: content.clone(), content, pending: Vec::new(), links: 0 }
     }
 
@@ -187,6 +187,62 @@ impl DirChange {
                     entries.insert(to.1.clone(), node.clone());
                 });
             }
+        }
+    }
+}
+
+/// Copies files and directories, each once, however many names it has.
+#[derive(Debug, Default)]
+pub(super) struct Copier {
+    files: BTreeMap<u64, Arc<FileNode>>,
+    dirs: BTreeMap<u64, Arc<DirNode>>,
+}
+
+impl Copier {
+    pub(super) fn dir(&mut self, dir: &DirNode) -> Arc<DirNode> {
+        if let Some(copy) = self.dirs.get(&dir.id) {
+            return Arc::clone(copy);
+        }
+        let copy = Arc::new(DirNode { id: dir.id, state: Mutex::default() });
+        self.dirs.insert(dir.id, Arc::clone(&copy));
+        let (entries, durable) = {
+            let state = dir.state.lock();
+            (state.entries.clone(), state.durable.clone())
+        };
+        let state = DirState { entries: self.entries(entries), durable: self.entries(durable) };
+        *copy.state.lock() = state;
+        copy
+    }
+
+    fn entries(&mut self, entries: Entries) -> Entries {
+        entries.into_iter().map(|(name, node)| (name, self.node(&node))).collect()
+    }
+
+    fn node(&mut self, node: &Node) -> Node {
+        match node {
+            Node::Dir(dir) => Node::Dir(self.dir(dir)),
+            Node::File(file) => {
+                Node::File(Arc::clone(self.files.entry(file.id).or_insert_with(|| {
+                    let state = Mutex::new(file.state.lock().clone());
+                    Arc::new(FileNode { id: file.id, state })
+                })))
+            }
+        }
+    }
+
+    pub(super) fn change(&mut self, change: &DirChange) -> DirChange {
+        match change {
+            DirChange::Link { dir, name, node } => {
+                DirChange::Link { dir: self.dir(dir), name: name.clone(), node: self.node(node) }
+            }
+            DirChange::Unlink { dir, name, node } => {
+                DirChange::Unlink { dir: self.dir(dir), name: name.clone(), node: self.node(node) }
+            }
+            DirChange::Rename { from, to, node } => DirChange::Rename {
+                from: (self.dir(&from.0), from.1.clone()),
+                to: (self.dir(&to.0), to.1.clone()),
+                node: self.node(node),
+            },
         }
     }
 }

@@ -6,7 +6,8 @@
 //! 1. Synced contents and lengths, and entries of synced directories, survive.
 //! 2. Of a write that was not synced, every sector independently survives or not. A sector holds
 //!    one of the versions that it had since the last sync, never a mixture.
-//! 3. The length of a file survives independently of its contents: where a length survived and a
+//! 3. The length of a file survives independently of its contents, and may be any between the
+//!    shortest and the longest that it had since the last sync: where a length survived and a
 //!    sector did not, there are zeros, or, with [`Loss::Adversarial`], what an older file left
 //!    there.
 //! 4. Entries survive independently of each other and of the files. Two changes of one name keep
@@ -90,7 +91,8 @@ impl Keep {
     }
 }
 
-/// The length that the file has afterwards, chosen from those that it had since the last sync.
+/// The length that the file has afterwards: one that it had since the last sync, or one between,
+/// because the system writes a long append back in parts.
 fn surviving_len(file: &FileState, loss: Loss, rng: &mut SimRng) -> usize {
     let mut lens = vec![file.durable.len()];
     for change in &file.pending {
@@ -100,12 +102,20 @@ fn surviving_len(file: &FileState, loss: Loss, rng: &mut SimRng) -> usize {
     lens[match loss {
         Loss::DropUnsynced => 0,
         Loss::KeepAll => newest,
-        Loss::Random | Loss::Adversarial => match rng.below(4) {
-            0 => 0,
-            1 => rng.index(lens.len()),
+        Loss::Random | Loss::Adversarial => match rng.below(8) {
+            0 | 1 => 0,
+            2 => rng.index(lens.len()),
+            3 => return between(&lens, rng),
             _ => newest,
         },
     }]
+}
+
+/// A length from the shortest of `lens` to the longest.
+fn between(lens: &[usize], rng: &mut SimRng) -> usize {
+    let shortest = *lens.iter().min().expect("never empty");
+    let longest = *lens.iter().max().expect("never empty");
+    shortest + rng.index(longest - shortest + 1)
 }
 
 /// The content of `file` after a power cut. `stale` is what older files may have left in its place.

@@ -12,7 +12,7 @@ use rhumb_sync::primitive::Mutex;
 
 use super::{
     fault::{Call, CallKind, Counts, Fault, Matcher, Rule},
-    node::{DirChange, DirNode, DirState, FileNode, FileState, Node, SECTOR_BYTES},
+    node::{Copier, DirChange, DirNode, DirState, FileNode, FileState, Node, SECTOR_BYTES},
     power::{self, Loss, Survivor},
     rng::SimRng,
 };
@@ -34,7 +34,7 @@ pub(super) struct Held {
     pub(super) node: Arc<DirNode>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct State {
     root: Arc<DirNode>,
     id_next: u64,
@@ -56,6 +56,8 @@ pub(super) struct State {
     pub(super) lies: Vec<Matcher>,
     /// Of a thousand calls, the number that are interrupted or short without being told to.
     pub(super) restless_per_mille: u64,
+    /// Of a thousand writes, the number that the system makes durable without being asked.
+    pub(super) write_back_per_mille: u64,
     /// The alignment of the offsets and lengths of direct reads.
     pub(super) direct_align: usize,
     pub(super) free_bytes: Option<u64>,
@@ -67,6 +69,15 @@ pub(super) struct State {
 pub(super) struct Permit {
     /// The most bytes that a read or write may move.
     pub(super) bytes_max: usize,
+    /// The fault that a write is to report once it has moved them.
+    pub(super) fails: Option<Fault>,
+}
+
+impl Permit {
+    /// All of the call may happen.
+    fn whole() -> Self {
+        Self { bytes_max: usize::MAX, fails: None }
+    }
 }
 
 fn power_is_off() -> io::Error {
@@ -94,9 +105,21 @@ impl State {
             faulted: Vec::new(),
             lies: Vec::new(),
             restless_per_mille: 0,
+            write_back_per_mille: 0,
             direct_align: if seed & 1 == 0 { DIRECT_ALIGN } else { SECTOR_BYTES },
             free_bytes: None,
             trace: None,
+        }
+    }
+
+    /// A copy of the disk, its files and directories included, that shares nothing with it.
+    pub(super) fn copy(&self) -> Self {
+        let mut copier = Copier::default();
+        Self {
+            root: copier.dir(&self.root),
+            changes: self.changes.iter().map(|change| copier.change(change)).collect(),
+            held: None,
+            ..self.clone()
         }
     }
 
@@ -134,6 +157,7 @@ impl State {
         after.stale = self.stale.clone();
         after.lies = self.lies.clone();
         after.restless_per_mille = self.restless_per_mille;
+        after.write_back_per_mille = self.write_back_per_mille;
         after.direct_align = self.direct_align;
         after.trace = self.trace.as_ref().map(|_| VecDeque::new());
         let root = Arc::clone(&after.root);
@@ -156,7 +180,7 @@ impl State {
                 }
                 Survivor::File { id, content } => {
                     let file = files.entry(id).or_insert_with(|| {
-                        let state = Mutex::new(FileState::settled(content.to_vec()));
+                        let state = Mutex::new(FileState::durable(content.to_vec()));
                         Arc::new(FileNode { id: self.new_id(), state })
                     });
                     file.state.lock().links += 1;
@@ -190,7 +214,7 @@ impl State {
             self.is_dead = self.cut_at.is_some_and(|at| self.counts.changes >= at);
             self.counts.changes += 1;
         }
-        let fault = self.fault(index, kind, path);
+        let fault = self.fault(kind, path);
         if let Some(trace) = &mut self.trace {
             if trace.len() == TRACE_CALLS_MAX {
                 trace.pop_front();
@@ -198,27 +222,30 @@ impl State {
             let path = path.to_owned();
             trace.push_back(Call { index, kind, path, fault, met_power_cut: self.is_dead });
         }
-        let Some(fault) = fault else { return Ok(Permit { bytes_max: usize::MAX }) };
-        match (fault.error(), fault) {
-            (Some(error), _) => Err(error),
-            (None, Fault::Short(bytes_max)) => Ok(Permit { bytes_max }),
-            (None, Fault::Panic) => panic!("an injected panic at {kind:?} of {}", path.display()),
-            (None, _) => Ok(Permit { bytes_max: usize::MAX }),
+        let Some(fault) = fault else { return Ok(Permit::whole()) };
+        match (fault, fault.error()) {
+            (Fault::EioAfter(bytes_max), _) if kind == CallKind::Write => {
+                Ok(Permit { bytes_max, fails: Some(fault) })
+            }
+            (Fault::Short(bytes_max), _) => Ok(Permit { bytes_max, fails: None }),
+            (Fault::Panic, _) => panic!("an injected panic at {kind:?} of {}", path.display()),
+            (_, Some(error)) => Err(error),
+            (_, None) => Ok(Permit::whole()),
         }
     }
 
-    fn fault(&mut self, index: u64, kind: CallKind, path: &Path) -> Option<Fault> {
+    fn fault(&mut self, kind: CallKind, path: &Path) -> Option<Fault> {
         let rule = self
             .rules
             .iter_mut()
-            .find(|rule| rule.times > 0 && rule.matcher.matches(index, kind, path));
+            .find(|rule| rule.times > 0 && rule.matcher.matches(&self.counts, kind, path));
         if let Some(rule) = rule {
             rule.times -= 1;
             let fault = rule.fault;
             if matches!(fault, Fault::Short(_)) && !kind.moves_bytes() {
                 return None;
             }
-            self.note_fault(kind, path);
+            self.record_fault(kind, path);
             return Some(fault);
         }
         if self.restless_per_mille == 0 || !self.rng.chance(self.restless_per_mille, 1000) {
@@ -235,6 +262,11 @@ impl State {
         }
     }
 
+    /// Draws whether the system makes a write durable without being asked.
+    pub(super) fn writes_back(&mut self) -> bool {
+        self.write_back_per_mille > 0 && self.rng.chance(self.write_back_per_mille, 1000)
+    }
+
     /// Ends a call that was done: its caller gets an error if the power went meanwhile.
     pub(super) fn end<T>(&self, value: T) -> io::Result<T> {
         if self.is_dead { Err(power_is_off()) } else { Ok(value) }
@@ -242,10 +274,10 @@ impl State {
 
     /// Returns true if a sync is one that only pretends to be done.
     pub(super) fn is_lie(&self, kind: CallKind, path: &Path) -> bool {
-        self.lies.iter().any(|lie| lie.matches(self.counts.calls - 1, kind, path))
+        self.lies.iter().any(|lie| lie.matches(&self.counts, kind, path))
     }
 
-    fn note_fault(&mut self, kind: CallKind, path: &Path) {
+    fn record_fault(&mut self, kind: CallKind, path: &Path) {
         self.counts.faults += 1;
         if self.faulted.len() < FAULTED_CALLS_MAX {
             self.faulted.push((kind, path.to_owned()));
@@ -257,7 +289,7 @@ impl State {
         let Some(free) = self.free_bytes else { return Ok(wanted) };
         let taken = usize::try_from(free).unwrap_or(usize::MAX).min(wanted);
         if taken == 0 && wanted > 0 {
-            self.note_fault(CallKind::Write, path);
+            self.record_fault(CallKind::Write, path);
             return Err(Fault::NoSpace.error().expect("it is an error"));
         }
         self.free_bytes = Some(free - taken as u64);
@@ -337,6 +369,15 @@ impl State {
         let file =
             Arc::new(FileNode { id: self.new_id(), state: Mutex::new(FileState::default()) });
         self.link(dir, name, Node::File(Arc::clone(&file)));
+        Ok(file)
+    }
+
+    /// Creates an empty file whose name is durable.
+    pub(super) fn create_durable(&mut self, path: &Path) -> io::Result<Arc<FileNode>> {
+        let file = self.create(path)?;
+        if let Some(DirChange::Link { dir, name, node }) = self.changes.pop() {
+            dir.state.lock().durable.insert(name, node);
+        }
         Ok(file)
     }
 

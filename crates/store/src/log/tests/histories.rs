@@ -5,14 +5,15 @@ use proptest::prelude::*;
 use rhumb_testkit::random::Random;
 
 use super::{IDENTITY, START, dir, replay, writer};
+use crate::io::sim::{CallKind, SimFs};
 use crate::log::{
     LogRecord, LogStart, LogWriter, Lsn, Recovery, frame::FRAME_HEADER_BYTES,
-    reader::inspect_segment, segment::SEGMENT_HEADER_BYTES, test_fs::TestFs,
+    reader::inspect_segment, segment::SEGMENT_HEADER_BYTES,
 };
 
 /// A log as the engine uses it, and the list of what was acknowledged.
 struct History {
-    fs: TestFs,
+    fs: SimFs,
     rng: Random,
     start: LogStart,
     writer: LogWriter,
@@ -25,11 +26,15 @@ struct History {
     /// Groups that failed, and where in the log: each may come back there if nothing after that
     /// place does.
     refused: Vec<(Lsn, Vec<Vec<u8>>)>,
+    /// True if a sync failed since the last opening: the system may have dropped what it was to
+    /// make durable, so that a kill may lose it too.
+    sync_failed: bool,
 }
 
 impl History {
     fn new(seed: u64) -> Self {
-        let fs = TestFs::default();
+        let fs = SimFs::one_dir();
+        fs.set_write_back(200);
         let writer = writer(&fs);
         let rng = Random::new(seed);
         Self {
@@ -42,6 +47,7 @@ impl History {
             next_record: 0,
             acked: Vec::new(),
             refused: Vec::new(),
+            sync_failed: false,
         }
     }
 
@@ -123,7 +129,9 @@ impl History {
 
     fn step(&mut self) {
         if self.rng.one_in(12) {
-            self.fs.fail_after(self.rng.clone().below(4), self.rng.one_in(2));
+            let change = self.rng.clone().below(4);
+            let kept = [0, self.rng.index(3000), usize::MAX][self.rng.index(3)];
+            self.fs.fail_after(change, self.rng.one_in(2), kept);
         }
         match self.rng.below(20) {
             0 | 1 => self.rotate(),
@@ -131,7 +139,12 @@ impl History {
             5 => self.flush(),
             _ => self.append(),
         }
-        self.fs.heal();
+        self.sync_failed |= self
+            .fs
+            .failed()
+            .iter()
+            .any(|kind| *kind == CallKind::SyncData || *kind == CallKind::SyncAll);
+        self.fs.clear_faults();
         while self.writer.is_closed() {
             self.rotate();
         }
@@ -156,7 +169,7 @@ impl History {
 
     /// Checks that a replay of `after` is right, and returns it. `whole`: everything acknowledged
     /// must be there.
-    fn check(&self, after: &TestFs, whole: bool) -> Recovery {
+    fn check(&self, after: &SimFs, whole: bool) -> Recovery {
         let (recovery, records) = replay(after, self.start).unwrap();
         assert!(self.explains(&records), "{} records, {:?}", records.len(), recovery.torn);
         let durable = self.acked.iter().filter(|(end, _)| *end <= self.durable()).count();
@@ -167,13 +180,14 @@ impl History {
     }
 
     /// Goes on from what a crash left, as at an opening.
-    fn reopen(&mut self, after: TestFs, recovery: &Recovery) {
+    fn reopen(&mut self, after: SimFs, recovery: &Recovery) {
         let (_, records) = replay(&after, self.start).unwrap();
         self.fs = after;
         self.next_id = self.next_id.max(recovery.segments.last().copied().unwrap_or(0)) + 1;
         let header = recovery.next_header(IDENTITY, self.next_id);
         self.writer = LogWriter::create(&self.fs.shared(), dir(), header).unwrap();
         self.older.clear();
+        self.sync_failed = false;
         self.refused.retain(|(at, _)| *at <= recovery.end);
         let end =
             |record: &LogRecord| record.lsn + (FRAME_HEADER_BYTES + record.payload.len()) as u64;
@@ -198,11 +212,11 @@ proptest! {
             }
             let kill = history.rng.one_in(3);
             let after = match kill {
-                true => history.fs.kill(),
-                false => history.fs.cut_power(&mut history.rng.clone()),
+                true => history.fs.after_kill(),
+                false => history.fs.after_power_cut(&mut history.rng.clone()),
             };
             history.rng.next();
-            let recovery = history.check(&after, kill);
+            let recovery = history.check(&after, kill && !history.sync_failed);
             history.reopen(after, &recovery);
         }
     }
@@ -225,8 +239,8 @@ proptest! {
         }
         let durable = history.durable();
         let fs = match end {
-            2 => history.fs.cut_power(&mut history.rng.clone()),
-            _ => history.fs.kill(),
+            2 => history.fs.after_power_cut(&mut history.rng.clone()),
+            _ => history.fs.after_kill(),
         };
         let needed = format!("{:06}", history.start.segment);
         let names: Vec<String> = fs.names().into_iter().filter(|name| *name >= needed).collect();
@@ -259,7 +273,7 @@ proptest! {
         for _ in 0..history.rng.below(20) {
             history.step();
         }
-        let fs = history.fs.kill();
+        let fs = history.fs.after_kill();
         for name in fs.names() {
             let mut bytes = fs.read(&name);
             if bytes.is_empty() {

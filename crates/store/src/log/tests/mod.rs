@@ -11,9 +11,11 @@ use super::{
     reader::{FrameState, inspect_segment},
     recover,
     segment::{SEGMENT_HEADER_BYTES, SegmentHeader},
-    test_fs::TestFs,
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    io::sim::{CallKind, Fault, Matcher, SimFs},
+};
 
 mod histories;
 
@@ -28,11 +30,11 @@ fn first_header(id: u64, base: Lsn) -> SegmentHeader {
     SegmentHeader { identity: IDENTITY, id, base, previous: 0, previous_base: 0, synced: 0 }
 }
 
-fn writer(fs: &TestFs) -> LogWriter {
+fn writer(fs: &SimFs) -> LogWriter {
     LogWriter::create(&fs.shared(), dir(), first_header(1, 0)).unwrap()
 }
 
-fn replay(fs: &TestFs, start: LogStart) -> Result<(Recovery, Vec<LogRecord>)> {
+fn replay(fs: &SimFs, start: LogStart) -> Result<(Recovery, Vec<LogRecord>)> {
     let mut records = Vec::new();
     let recovery = recover(fs, dir(), IDENTITY, start, |record| {
         records.push(record);
@@ -42,13 +44,13 @@ fn replay(fs: &TestFs, start: LogStart) -> Result<(Recovery, Vec<LogRecord>)> {
     Ok((recovery, records))
 }
 
-fn payloads(fs: &TestFs) -> Result<Vec<Vec<u8>>> {
+fn payloads(fs: &SimFs) -> Result<Vec<Vec<u8>>> {
     Ok(replay(fs, START)?.1.iter().map(|record| record.payload.to_vec()).collect())
 }
 
 #[test]
 fn golden_bytes_of_a_segment() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let header = SegmentHeader {
         identity: 0x0102_0304_0506_0708,
         id: 7,
@@ -89,7 +91,7 @@ fn golden_bytes_of_a_segment() {
 
 #[test]
 fn a_log_is_read_back_over_segments() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut first = writer(&fs);
     let big = vec![7; 200 << 10];
     assert_eq!(first.append(&[b"one"]).unwrap(), 72);
@@ -113,7 +115,7 @@ fn a_log_is_read_back_over_segments() {
 
 #[test]
 fn a_refused_payload_leaves_the_writer_as_it_was() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut writer = writer(&fs);
     assert!(matches!(writer.append(&[]), Err(Error::InvalidArgument(_))));
     assert!(matches!(writer.append(&[b"", b""]), Err(Error::InvalidArgument(_))));
@@ -125,24 +127,24 @@ fn a_refused_payload_leaves_the_writer_as_it_was() {
 
 #[test]
 fn a_group_costs_one_write() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut writer = writer(&fs);
-    let calls = fs.calls();
+    let changes = fs.counts().changes;
     for i in 0..100u8 {
         writer.stage(&[&[i], &[0; 100]]).unwrap();
     }
     assert_eq!(payloads(&fs).unwrap().len(), 0, "nothing before the commit");
     writer.commit().unwrap();
-    assert_eq!(fs.calls() - calls, 1);
+    assert_eq!(fs.counts().changes - changes, 1);
     assert_eq!(payloads(&fs).unwrap().len(), 100);
 }
 
 #[test]
 fn after_a_failed_sync_nothing_goes_on() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut writer = writer(&fs);
     writer.append(&[b"a"]).unwrap();
-    fs.fail_after(0, false);
+    fs.fail_after(0, false, 0);
     assert!(matches!(writer.sync(false), Err(Error::Io(_))));
     assert!(matches!(writer.append(&[b"b"]), Err(Error::WritesStopped(_))));
     assert!(matches!(writer.sync(false), Err(Error::WritesStopped(_))));
@@ -154,18 +156,15 @@ fn after_a_failed_sync_nothing_goes_on() {
 /// come back only while nothing follows it.
 #[test]
 fn a_record_that_could_not_be_cut_off_is_voided_by_the_next_segment() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut first = writer(&fs);
     first.append(&[b"good"]).unwrap();
-    while fs.calls() % 3 != 1 {
-        first.sync(true).unwrap();
-    }
     let end = first.end_lsn();
-    fs.fail_after(0, true);
+    fs.fail_after(0, true, usize::MAX);
     first.append(&[b"refused"]).unwrap_err();
-    fs.heal();
+    assert_eq!(fs.failed(), [CallKind::Write, CallKind::Truncate]);
+    fs.clear_faults();
     assert!(first.is_closed());
-    assert_eq!(fs.failed(), ["write", "truncate"]);
     assert_eq!(payloads(&fs).unwrap(), [&b"good"[..], b"refused"], "absent or whole");
     assert!(matches!(first.append(&[b"more"]), Err(Error::WritesStopped(_))));
 
@@ -183,14 +182,14 @@ fn a_record_that_could_not_be_cut_off_is_voided_by_the_next_segment() {
 /// segment when it is lost.
 #[test]
 fn a_refused_record_does_not_stand_in_for_a_lost_segment() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut first = writer(&fs);
     first.append(&[b"good"]).unwrap();
     let mut second = first.rotate(2).unwrap();
     let mut third = second.rotate(3).unwrap();
     third.append(&[b"next"]).unwrap();
     // What the first segment would hold if the cut had failed for good.
-    let with_refused = TestFs::default();
+    let with_refused = SimFs::one_dir();
     let mut first = writer(&with_refused);
     first.append(&[b"good"]).unwrap();
     let end = first.end_lsn();
@@ -208,17 +207,16 @@ fn a_refused_record_does_not_stand_in_for_a_lost_segment() {
 #[test]
 fn nothing_follows_a_record_that_was_cut_off() {
     let payload = |byte| [byte; 512 - SEGMENT_HEADER_BYTES - FRAME_HEADER_BYTES];
-    for seed in 0..50 {
-        let fs = TestFs::default();
+    for seed in 0..200 {
+        let fs = SimFs::one_dir();
         let mut writer = writer(&fs);
-        while fs.calls() % 15 != 4 {
-            writer.sync(true).unwrap();
-        }
-        fs.fail_after(0, false);
+        fs.fail_after(0, false, usize::MAX);
+        fs.set_write_back(1000);
         writer.append(&[&payload(1)]).unwrap_err();
+        fs.set_write_back(0);
         writer.append(&[&payload(2)]).unwrap();
         writer.append(&[&payload(3)]).unwrap();
-        let found = payloads(&fs.cut_power(&mut Random::new(seed))).unwrap();
+        let found = payloads(&fs.after_power_cut(&mut Random::new(seed))).unwrap();
         let right = [payload(2).to_vec(), payload(3).to_vec()];
         assert!(right.starts_with(&found), "{:?}", found.iter().map(|p| p[0]).collect::<Vec<_>>());
     }
@@ -227,7 +225,7 @@ fn nothing_follows_a_record_that_was_cut_off() {
 /// Damage that checksums do not see: a header that begins within a record of an older segment.
 #[test]
 fn a_record_that_a_segment_cuts_in_two_is_not_replayed() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut first = writer(&fs);
     first.append(&[b"good"]).unwrap();
     let end = first.end_lsn();
@@ -241,7 +239,7 @@ fn a_record_that_a_segment_cuts_in_two_is_not_replayed() {
 
 #[test]
 fn a_claim_beyond_its_own_place_is_chance() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut writer = writer(&fs);
     writer.append(&[b"good"]).unwrap();
     let mut bytes = fs.read("000001.log");
@@ -255,13 +253,13 @@ fn a_claim_beyond_its_own_place_is_chance() {
 
 #[test]
 fn a_mark_that_failed_is_made_up_for() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut writer = writer(&fs);
     writer.append(&[b"good"]).unwrap();
     let end = writer.end_lsn();
-    fs.fail_after(2, false);
+    fs.fail_after(2, false, 0);
     assert_eq!(writer.sync(false).unwrap(), end, "the record is durable");
-    assert_eq!((fs.failed(), writer.end_lsn()), (vec!["write"], end));
+    assert_eq!((fs.failed(), writer.end_lsn()), (vec![CallKind::Write], end));
     writer.sync(false).unwrap();
     fs.flip("000001.log", 8 * SEGMENT_HEADER_BYTES);
     assert!(replay(&fs, START).unwrap_err().is_corruption());
@@ -270,7 +268,7 @@ fn a_mark_that_failed_is_made_up_for() {
 /// Only the header of the next segment says that the last record was durable.
 #[test]
 fn a_segment_header_is_a_claim() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut first = writer(&fs);
     first.append(&[b"good"]).unwrap();
     first.sync(false).unwrap();
@@ -286,7 +284,7 @@ fn a_segment_header_is_a_claim() {
 #[test]
 fn a_missing_segment_is_damage_if_it_was_durable() {
     for synced in [false, true] {
-        let fs = TestFs::default();
+        let fs = SimFs::one_dir();
         let mut first = writer(&fs);
         first.append(&[b"one"]).unwrap();
         if synced {
@@ -311,7 +309,7 @@ fn a_missing_segment_is_damage_if_it_was_durable() {
 /// As a disk may show in a file that was not synced, if other files had its sectors before.
 #[test]
 fn what_other_files_left_is_a_torn_tail() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut first = writer(&fs);
     first.append(&[b"one"]).unwrap();
     let end = first.end_lsn();
@@ -325,7 +323,7 @@ fn what_other_files_left_is_a_torn_tail() {
 
 #[test]
 fn bytes_of_a_value_do_not_pass_for_a_claim() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut writer = writer(&fs);
     writer.append(&[b"one"]).unwrap();
     writer.sync(false).unwrap();
@@ -346,7 +344,7 @@ fn bytes_of_a_value_do_not_pass_for_a_claim() {
 
 #[test]
 fn inspection_lists_every_stretch() {
-    let fs = TestFs::default();
+    let fs = SimFs::one_dir();
     let mut writer = writer(&fs);
     let mut batch = BatchBuilder::new();
     batch.put(1, b"k", b"v").unwrap();
@@ -372,8 +370,8 @@ fn inspection_lists_every_stretch() {
 
 #[test]
 fn short_writes_are_finished() {
-    let fs = TestFs::default();
-    fs.set_write_bytes_max(7);
+    let fs = SimFs::one_dir();
+    fs.inject(Matcher::any().kinds(&[CallKind::Write]), Fault::Short(7), u64::MAX);
     let mut writer = writer(&fs);
     let big: Arc<[u8]> = vec![3; 70 << 10].into();
     writer.append(&[b"small"]).unwrap();

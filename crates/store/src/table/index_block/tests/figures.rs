@@ -10,7 +10,7 @@ use std::{hint::black_box, time::Instant};
 use rhumb_model::code;
 use rhumb_testkit::random::Random;
 
-use super::{
+use super::super::{
     BlockIndex, BlockIndexBuilder, BlockIndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding,
 };
 
