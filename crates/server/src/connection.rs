@@ -136,8 +136,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return done;
             }
             // After all clients whose commands are here were served. Replies to clients of one
-            // machine that are sent in one go wake it once and not each time. (Also after writes, which let the others go first before: that costs 15%
-            // otherwise.)
+            // machine that are sent in one go wake it once and not each time. (Also after writes,
+            // which let the others go first before: that costs 15% otherwise.)
             if let Some(_waits) = self.session.worker.hold_replies(self.out.len()) {
                 tokio::task::yield_now().await;
             }
@@ -249,7 +249,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if commands > 0 {
             self.session.client.info.note_active();
             if self.unsent.len() <= self.server.config.limits.output_soft_bytes() {
-                // The command that has begun is a new one, and a client that sends commands is busy.
+                // The command that has begun is a new one: a client that sends commands is busy.
                 self.session.client.info.note_stalled(false);
             }
         }

@@ -50,8 +50,8 @@ pub(crate) struct Db {
     pub(crate) members: Keyspace,
     /// Times of expiry and collections to reclaim.
     pub(crate) work: Keyspace,
-    /// True if a collection may be among the keys. While it is false, a plain `SET` need not look at
-    /// what it replaces.
+    /// True if a collection may be among the keys. While it is false, a plain `SET` need not look
+    /// at what it replaces.
     pub(crate) has_collections: AtomicBool,
     pub(crate) count: Count,
     /// Where draws among all keys look.

@@ -3,9 +3,9 @@
 //! A fixed number of stripes; a key's stripe is given by its hash, whatever its database, so that
 //! swapping databases changes nothing here. Rules: (1) a task takes its locks in one call, (2) in
 //! ascending order of stripes, (3) holds them over no `await`, (4) takes no others meanwhile, and
-//! (5) calls `Databases::commit_submitted` before it reads: a `SET` may have been submitted under these locks
-//! and be waiting for its commit without them. A commit group holds locks for longer and takes more
-//! meanwhile, but waits for none while it has some.
+//! (5) calls `Databases::commit_submitted` before it reads: a `SET` may have been submitted under
+//! these locks and be waiting for its commit without them. A commit group holds locks for longer
+//! and takes more meanwhile, but waits for none while it has some.
 
 use std::sync::Arc;
 

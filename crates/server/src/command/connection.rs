@@ -72,7 +72,7 @@ pub(super) fn select(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Returns true if two byte strings are the same, in a time that the first difference does not show.
+/// Returns true if two byte strings are the same. The time does not show the first difference.
 pub(crate) fn same_bytes(a: &[u8], b: &[u8]) -> bool {
     let mut difference = a.len() ^ b.len();
     for (at, byte) in a.iter().enumerate() {
