@@ -13,7 +13,7 @@ pub fn scatter(word: u64) -> u64 {
 }
 
 /// A generator of numbers: SplitMix64 (Steele, Lea and Flood, 2014).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Random(u64);
 
 impl Random {

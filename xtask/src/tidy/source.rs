@@ -287,9 +287,9 @@ pub(super) fn tests_start(masked: &Masked) -> usize {
     starts.unwrap_or(masked.code.len())
 }
 
-/// Whether a file under `src/` holds only tests, or figures that a test prints.
+/// Whether a file under `src/` holds only tests.
 pub(super) fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.ends_with("/figures.rs") || path.contains("/tests/")
+    path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
 fn calls_macro(code: &str, name: &str) -> bool {

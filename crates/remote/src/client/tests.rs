@@ -10,6 +10,7 @@ use std::{
 };
 
 use proptest::prelude::*;
+use rhumb_testkit::random::Random;
 
 use super::*;
 use crate::{
@@ -66,9 +67,9 @@ impl Spaces {
 fn read_on(reader: Reader<'_>, done: &AtomicBool, published: &[Counter], seed: u64) -> (u64, u64) {
     let (mut busy, mut seen) = (0, 0);
     let (mut out, mut page) = (Vec::new(), Page::default());
-    let mut n = seed;
+    let mut random = Random::new(seed);
     while !done.load(Ordering::Acquire) {
-        n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let n = random.next();
         let which = (n >> 33) % KEYS;
         let key = key(which);
         let lowest = published[which as usize].load(Ordering::Acquire);

@@ -6,6 +6,8 @@
 
 use std::cell::Cell;
 
+use rhumb_testkit::random::Random;
+
 use super::{Fabric, Image, guards_apart};
 use crate::{
     error::Result,
@@ -58,14 +60,14 @@ pub(crate) struct Torn<'h> {
     now: Cell<usize>,
     /// Steps that pass while a read goes on, at most.
     most: usize,
-    random: Cell<u64>,
+    random: Cell<Random>,
     /// Reads are of one step, and readers know that.
     stands_still: bool,
 }
 
 impl<'h> Torn<'h> {
     pub(crate) fn new(history: &'h History, most: usize, seed: u64) -> Self {
-        let (now, random) = (Cell::new(0), Cell::new(seed));
+        let (now, random) = (Cell::new(0), Cell::new(Random::new(seed)));
         Self { history, now, most, random, stands_still: false }
     }
 
@@ -85,9 +87,10 @@ impl<'h> Torn<'h> {
     }
 
     fn random(&self, below: usize) -> usize {
-        let next = self.random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        self.random.set(next);
-        ((u128::from(next) * below as u128) >> 64) as usize
+        let mut random = self.random.take();
+        let index = random.index(below);
+        self.random.set(random);
+        index
     }
 
     /// The words of places, all of one read; `None` for those that the region does not have.

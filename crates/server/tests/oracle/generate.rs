@@ -1,8 +1,10 @@
 //! Random commands: few keys, fields and members, so that they meet; some wrong ones.
 
+use rhumb_testkit::random::Random;
+
 /// Makes commands from a seed.
 pub(crate) struct Generator {
-    state: u64,
+    random: Random,
     in_multi: bool,
 }
 
@@ -51,15 +53,11 @@ const MOMENTS_MS: [&str; 4] = ["99999999999999", "88888888888888", "1", "abc"];
 
 impl Generator {
     pub(crate) fn new(seed: u64) -> Self {
-        let state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        Self { state, in_multi: false }
+        Self { random: Random::new(seed), in_multi: false }
     }
 
     fn below(&mut self, end: usize) -> usize {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        (self.state >> 11) as usize % end
+        self.random.index(end)
     }
 
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {

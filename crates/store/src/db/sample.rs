@@ -242,19 +242,17 @@ impl Sources {
 
 #[cfg(test)]
 mod tests {
+    use rhumb_testkit::random::Random;
+
     use super::*;
     use crate::{
         Database, KeyspaceOptions, MemtableKind, Partitioning, TableOptions, io::sim::SimFs,
     };
 
-    /// SplitMix64 (Steele, Lea, Flood, 2014), which draws numbers below another.
-    fn generator(mut state: u64) -> impl FnMut(u64) -> u64 {
-        move |end| {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            ((u128::from(mixed ^ (mixed >> 31)) * u128::from(end)) >> 64) as u64
-        }
+    /// Draws numbers below another, without a bias.
+    fn generator(seed: u64) -> impl FnMut(u64) -> u64 {
+        let mut random = Random::new(seed);
+        move |end| ((u128::from(random.next()) * u128::from(end)) >> 64) as u64
     }
 
     fn open(kind: MemtableKind) -> Database {

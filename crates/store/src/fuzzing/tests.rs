@@ -1,6 +1,5 @@
 //! A short form of the fuzzing: the seeds, and the seeds changed at random.
-
-use proptest::{prelude::*, test_runner::TestRunner};
+//! `RHUMB_FUZZ_SECONDS=n` goes on for that long with each target.
 
 use super::{TARGETS, seeds};
 use crate::{
@@ -8,35 +7,13 @@ use crate::{
     types::Kind,
 };
 
-/// A seed with some bytes replaced, and perhaps cut.
-fn mutant(name: &'static str) -> impl Strategy<Value = Vec<u8>> {
-    let byte = prop_oneof![any::<u8>(), Just(0), Just(0x80), Just(0xff)];
-    let changes = prop::collection::vec((any::<prop::sample::Index>(), byte), 1..6);
-    let cut = prop::option::weighted(0.1, any::<prop::sample::Index>());
-    (prop::sample::select(seeds(name)), changes, cut).prop_map(|(mut bytes, changes, cut)| {
-        for (at, byte) in changes {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-        }
-        if let Some(cut) = cut {
-            bytes.truncate(cut.index(bytes.len()));
-        }
-        bytes
-    })
-}
+/// Mutants that each target is tried with.
+const MUTANTS: u64 = 256;
 
 /// Runs the target over its seeds, and over mutants of them.
 fn run(name: &'static str) {
     let (_, target) = TARGETS.into_iter().find(|(known, _)| *known == name).unwrap();
-    assert!(!seeds(name).is_empty());
-    seeds(name).iter().for_each(|seed| target(seed));
-    target(&[]);
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    let outcome = TestRunner::new(config).run(&mutant(name), |bytes| {
-        target(&bytes);
-        Ok(())
-    });
-    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    rhumb_testkit::fuzzing::run(name, &seeds(name), MUTANTS, target);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use rhumb_testkit::random::Random;
 
 use super::*;
 use crate::binned::{
@@ -161,12 +162,11 @@ fn memory_that_a_session_may_read_is_not_used_again() {
     let local = Local::new(&map, Options::default());
     let mut host = local.host.borrow_mut();
     let mut told: BTreeMap<u64, (u64, Lesson, u64)> = BTreeMap::new();
-    let mut random = 1_u64;
+    let mut random = Random::new(1);
     let mut now_ms = 0;
     let (mut most, mut freed) = (0, 0);
     for round in 0..2500_u64 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let chance = random >> 33;
+        let chance = random.next() >> 33;
         if chance.is_multiple_of(40) {
             let Reply::Joined { session, model, lease_ms } =
                 host.handle(now_ms, &Request::Join).unwrap()

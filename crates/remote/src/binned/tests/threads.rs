@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rhumb_testkit::random::Random;
+
 use super::*;
 use crate::binned::Address;
 
@@ -59,11 +61,6 @@ struct Versions {
     is_over: AtomicBool,
 }
 
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-    *state >> 33
-}
-
 /// Gets keys until the writer is done; returns how many the client found by itself.
 fn read_all(shared: Shared, space: &HeapSpace, versions: &Versions, reader: usize) -> u64 {
     let mode = [Mode::Pipeline, Mode::AllAtClient][reader % 2];
@@ -71,9 +68,9 @@ fn read_all(shared: Shared, space: &HeapSpace, versions: &Versions, reader: usiz
     let mut client = Client::new(shared, mode, budget);
     let fabric = MappedFabric::new(&[], space.all());
     client.renew(1).unwrap();
-    let (mut state, mut gets) = (reader as u64 + 1, 0_u64);
+    let (mut random, mut gets) = (Random::new(reader as u64 + 1), 0_u64);
     while !versions.is_over.load(Ordering::Relaxed) {
-        let n = random(&mut state) % KEYS;
+        let n = random.below(KEYS);
         let low = versions.done[n as usize].load(Ordering::SeqCst);
         let found = client.get(&fabric, 1, &key(n)).unwrap();
         let high = versions.begun[n as usize].load(Ordering::SeqCst);
@@ -98,15 +95,15 @@ fn read_all(shared: Shared, space: &HeapSpace, versions: &Versions, reader: usiz
 /// Writes groups of keys, trains arrays and frees old ones, for some seconds.
 fn write_all(shared: &Shared, versions: &Versions) {
     let until = Instant::now() + Duration::from_secs(6);
-    let (mut state, mut seq) = (77_u64, 0);
+    let (mut random, mut seq) = (Random::new(77), 0);
     while Instant::now() < until {
         let mut host = shared.host.lock().unwrap();
         let mut group = Vec::new();
-        for _ in 0..1 + state % 5 {
-            let n = random(&mut state) % KEYS;
+        for _ in 0..1 + random.below(5) {
+            let n = random.below(KEYS);
             seq += 1;
             versions.begun[n as usize].store(seq, Ordering::SeqCst);
-            if n % 2 == 1 && state >> 20 & 3 == 0 {
+            if n % 2 == 1 && random.one_in(4) {
                 host.remove(&key(n), Address::default()).unwrap();
             } else {
                 host.set(&key(n), &value(n, seq), Address::default()).unwrap();

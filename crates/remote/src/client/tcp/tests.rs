@@ -11,6 +11,8 @@ use std::{
     thread,
 };
 
+use rhumb_testkit::random::Random;
+
 use super::CacheBudget;
 use crate::{
     Authority, Change, Client, Error, Host, HostBuilder, Keyspace, Pair, Publisher, Scan,
@@ -68,11 +70,6 @@ pub(super) fn value(key: &[u8]) -> Vec<u8> {
     [key, &b"'s"[..]].concat()
 }
 
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *state >> 33
-}
-
 /// A key of the map's: some are too long for leaves. Keys of others lie between them.
 fn mine(n: u64) -> Vec<u8> {
     let padding = if n.is_multiple_of(97) { 400 } else { 0 };
@@ -80,11 +77,11 @@ fn mine(n: u64) -> Vec<u8> {
 }
 
 /// Makes a random change, in the map too, and looks at one key in several ways.
-fn step(keyspace: &Keyspace, map: &mut Map, state: &mut u64) {
-    let n = next(state);
+fn step(keyspace: &Keyspace, map: &mut Map, random: &mut Random) {
+    let n = random.next();
     let key = mine(n);
     let value = vec![n as u8; if n.is_multiple_of(40) { 3_000 } else { (n % 20) as usize }];
-    match next(state) % 6 {
+    match random.next() % 6 {
         0 => {
             keyspace.remove(&key).unwrap();
             map.remove(&key);
@@ -100,7 +97,7 @@ fn step(keyspace: &Keyspace, map: &mut Map, state: &mut u64) {
             map.insert(key.clone(), value);
         }
         _ => {
-            let keys: Vec<Vec<u8>> = (0..20).map(|_| mine(next(state))).collect();
+            let keys: Vec<Vec<u8>> = (0..20).map(|_| mine(random.next())).collect();
             let found = keyspace.multi_get(&keys).unwrap();
             assert!(keys.iter().zip(found).all(|(key, value)| map.get(key) == value.as_ref()));
         }
@@ -112,10 +109,10 @@ fn step(keyspace: &Keyspace, map: &mut Map, state: &mut u64) {
 }
 
 /// Compares ranges both ways with the map, without the keys of others.
-fn check_ranges(keyspace: &Keyspace, map: &Map, state: &mut u64) {
+fn check_ranges(keyspace: &Keyspace, map: &Map, random: &mut Random) {
     let is_mine = |pair: &Pair| pair.0.ends_with(b"a");
     let owned = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
-    let (a, b) = (mine(next(state)), mine(next(state)));
+    let (a, b) = (mine(random.next()), mine(random.next()));
     let (from, to) = (Bound::Excluded(a.clone().min(b.clone())), Bound::Included(a.max(b)));
     for bounds in [(from.clone(), to.clone()), (Bound::Unbounded, to), (from, Bound::Unbounded)] {
         let range = || keyspace.range::<Vec<u8>>(bounds.clone());
@@ -136,7 +133,7 @@ fn every_operation_is_a_maps_with_each_cache_while_others_write() {
     for budget in BUDGETS {
         let host = host();
         let (keyspace, other) = (open(&host, budget), open(&host, CacheBudget::Full));
-        let (mut map, mut state, done) = (Map::new(), 7, AtomicBool::new(false));
+        let (mut map, mut random, done) = (Map::new(), Random::new(7), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
                 // Waves of keys that come and go, so that runs are built anew all the while.
@@ -151,13 +148,13 @@ fn every_operation_is_a_maps_with_each_cache_while_others_write() {
             });
             let _ends = Ends(&done);
             for round in 0..1_200 {
-                step(&keyspace, &mut map, &mut state);
+                step(&keyspace, &mut map, &mut random);
                 if round % 200 == 0 {
-                    check_ranges(&keyspace, &map, &mut state);
+                    check_ranges(&keyspace, &map, &mut random);
                 }
             }
         });
-        check_ranges(&keyspace, &map, &mut state);
+        check_ranges(&keyspace, &map, &mut random);
         // From both ends to the middle.
         let (mut range, mut count) = (keyspace.iter(), 0);
         while let Some(pair) = if count % 3 == 0 { range.next_back() } else { range.next() } {
@@ -319,12 +316,12 @@ fn threads_share_a_connection_and_each_gets_its_own_answers() {
 
 /// Reads keys that are there, of which each value proves its key, and writes some of its own.
 fn read_on(keyspace: &Keyspace, thread: u64) {
-    let mut state = thread;
+    let mut random = Random::new(thread);
     for round in 0..400u64 {
-        let wanted = key(next(&mut state) % 3_000);
+        let wanted = key(random.below(3_000));
         assert_eq!(keyspace.get(wanted).unwrap().unwrap(), value(&wanted));
         if round % 4 == 0 {
-            let keys: Vec<_> = (0..10).map(|_| key(next(&mut state) % 3_000)).collect();
+            let keys: Vec<_> = (0..10).map(|_| key(random.below(3_000))).collect();
             let found = keyspace.multi_get(&keys).unwrap();
             assert!(keys.iter().zip(found).all(|(key, found)| found == Some(value(key))));
         }

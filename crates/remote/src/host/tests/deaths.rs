@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use rhumb_testkit::random::Random;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::{Client, Error, Host, Keyspace, Preset, ShareOptions, points};
@@ -290,10 +291,9 @@ fn hosts_die_between_any_two_steps() {
                 let known = &known;
                 scope.spawn(move || read(&keyspace, known));
             }
-            let mut random = 7u64;
+            let mut random = Random::new(7);
             for death in 0..deaths {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let moment = 1 + (random >> 33) % MOMENTS;
+                let moment = 1 + random.below(MOMENTS);
                 // A host that dies costs a lease; the short form has fewer of those.
                 let is_short = deaths <= DEATHS;
                 let kills = if is_short { death % DEATHS == 1 } else { death % 2 == 0 };

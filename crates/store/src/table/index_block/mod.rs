@@ -14,8 +14,6 @@ mod overlay;
 mod starts;
 
 #[cfg(test)]
-mod figures;
-#[cfg(test)]
 mod tests;
 
 use rhumb_model::codec::Reader;

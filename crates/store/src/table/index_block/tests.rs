@@ -1,6 +1,8 @@
 //! Both kinds of index against a plain list of keys: every kind of key set, every kind of probe,
 //! and bytes that no writer wrote.
 
+mod figures;
+
 use proptest::prelude::*;
 
 use super::{

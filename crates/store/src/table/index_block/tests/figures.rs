@@ -10,7 +10,7 @@ use std::{hint::black_box, time::Instant};
 use rhumb_model::code;
 use rhumb_testkit::random::Random;
 
-use super::{Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding};
+use super::super::{Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding};
 
 const TABLE_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: u32 = 4096;
