@@ -1,5 +1,5 @@
-//! A short form of fuzzing, which needs no fuzzer: a target runs over its seeds and over what is near
-//! them.
+//! A short form of fuzzing, which needs no fuzzer: a target runs over its seeds and over what is
+//! near them.
 
 use std::{
     panic::catch_unwind,
@@ -15,12 +15,12 @@ const TAIL_BYTES_END: u64 = 200;
 /// Values that lengths, counts and tags have at their limits.
 const LIMITS: [u8; 4] = [0, 1, 0x80, 0xff];
 
-/// Runs `target` over `seeds`, over no bytes, and over `mutants` mutants of the seeds, or for as many
-/// seconds as `RHUMB_FUZZ_SECONDS` says. The mutants are others in every run.
+/// Runs `target` over `seeds`, over no bytes, and over `mutants` mutants of the seeds, or for as
+/// many seconds as `RHUMB_FUZZ_SECONDS` says. The mutants are others in every run.
 ///
 /// # Panics
-/// If the target panics: the message has the bytes. Also if there are no seeds, or the variable is no
-/// number.
+/// If the target panics: the message has the bytes. Also if there are no seeds, or the variable is
+/// no number.
 pub fn run(name: &str, seeds: &[Vec<u8>], mutants: u64, target: fn(&[u8])) {
     assert!(!seeds.is_empty(), "{name} has no seeds");
     let attempt = |bytes: &[u8]| {

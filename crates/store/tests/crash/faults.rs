@@ -150,8 +150,6 @@ impl Trouble {
         }
         if kind == CallKind::Write {
             all.push(Self::HalfWritten);
-            // All of it arrives, and its caller is told that it failed.
-            all.push(Self::Once(Fault::EioAfter(usize::MAX)));
         }
         all
     }
