@@ -104,7 +104,7 @@ impl<P: Piece> Garbage<P> {
 
     /// Takes a piece of about `bytes` bytes that was unlinked. Frees others that have waited long
     /// enough; only queues the piece if this is called while the thread frees from the same garbage
-    /// or in [`Garbage::batch`].
+    /// or in [`Garbage::hold_frees`].
     ///
     /// # Panics
     /// If a destructor does, after the others have run.
@@ -113,7 +113,7 @@ impl<P: Piece> Garbage<P> {
     /// No thread that is pinned from now on can reach the piece, and it is retired once.
     #[allow(unsafe_code, reason = "a promise that the epoch keeps")]
     pub unsafe fn retire(&self, guard: &Guard, piece: P, bytes: usize, context: &P::Context) {
-        self.batch(context, || self.queue(guard, piece, bytes));
+        self.hold_frees(context, || self.queue(guard, piece, bytes));
     }
 
     /// Runs `act`, and only then frees what it would have freed by what it retires: no destructor
@@ -121,7 +121,7 @@ impl<P: Piece> Garbage<P> {
     ///
     /// # Panics
     /// If a destructor does, after `act` and the others have run.
-    pub fn batch<R>(&self, context: &P::Context, act: impl FnOnce() -> R) -> R {
+    pub fn hold_frees<R>(&self, context: &P::Context, act: impl FnOnce() -> R) -> R {
         let Some(turn) = Turn::begin(self.address(), 0) else { return act() };
         let result = act();
         if let State { stripe: Some(at), is_due, .. } = turn.state() {
@@ -230,7 +230,7 @@ primitive::local! {
     static TURNS: Turns = Turns([const { Cell::new(NO_TURN) }; NESTED_MAX]);
 }
 
-/// What a thread is freeing from, or will when a batch ends.
+/// What a thread is freeing from, or will when it no longer holds frees.
 struct Turns([Cell<State>; NESTED_MAX]);
 
 #[derive(Clone, Copy)]
@@ -416,14 +416,14 @@ mod tests {
     }
 
     #[test]
-    fn no_destructor_runs_in_the_midst_of_a_batch() {
+    fn no_destructor_runs_while_frees_are_held() {
         let garbage = Garbage::new(1);
         let before: Vec<_> = (0..100).map(|_| retire(&garbage)).collect();
         let is_freed = |piece: &Weak<()>| piece.strong_count() == 0;
         let freed = || before.iter().filter(|piece| is_freed(piece)).count();
         // Threads of other tests may be pinned for a while.
         while freed() == 0 {
-            let seen = garbage.batch(&(), || {
+            let seen = garbage.hold_frees(&(), || {
                 let seen = freed();
                 (0..100).for_each(|_| drop(retire(&garbage)));
                 assert_eq!(freed(), seen);

@@ -12,10 +12,10 @@ pub mod arena;
 pub mod bulk;
 #[cfg(not(any(loom, shuttle)))]
 pub mod deferred;
+#[cfg(not(any(loom, shuttle)))]
+pub mod drop_queue;
 pub mod epoch;
 pub mod garbage;
-#[cfg(not(any(loom, shuttle)))]
-pub mod limbo;
 pub mod lock;
 pub mod mapping;
 #[cfg(any(loom, shuttle))]

@@ -1,4 +1,4 @@
-//! Panics of destructors: the rest of a batch is dropped before the first one goes on.
+//! Panics of destructors: what else is to be dropped is dropped before the first one goes on.
 
 use std::any::Any;
 

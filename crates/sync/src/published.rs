@@ -1,16 +1,16 @@
 //! A shared value that readers reach without waiting and writers replace whole.
 //!
 //! Thread safety: `current` is never null. A reader borrows the cell and an epoch guard for as long
-//! as it uses what it loaded. A replaced value is given to the [`Limbo`] through the epoch, so not
-//! before every guard of that time is gone. The last value goes with the cell.
+//! as it uses what it loaded. A replaced value is given to the [`DropQueue`] through the epoch, so
+//! not before every guard of that time is gone. The last value goes with the cell.
 #![allow(unsafe_code, reason = "the epoch's loads are unsafe; this type makes them sound")]
 
 use std::fmt;
 
 use super::{
     deferred,
+    drop_queue::DropQueue,
     epoch::{self, Guard},
-    limbo::Limbo,
     primitive::{Arc, AtomicPtr, Ordering},
 };
 
@@ -18,33 +18,33 @@ use super::{
 pub struct Published<T: Send + Sync + 'static> {
     /// A box that is this cell's own.
     current: AtomicPtr<Arc<T>>,
-    limbo: Arc<Limbo>,
+    drops: Arc<DropQueue>,
 }
 
-/// A value that was replaced: it goes to the limbo once no reader holds it.
+/// A value that was replaced: it goes to the queue once no reader holds it.
 struct Replaced<T: Send + Sync + 'static> {
     /// A box, which is no box before the drop: readers may hold references into it.
     value: *mut Arc<T>,
-    limbo: Arc<Limbo>,
+    drops: Arc<DropQueue>,
 }
 
 // SAFETY: it owns an `Arc<T>`, which may be sent because `T` is `Send + Sync`, and so may the
-// limbo.
+// drops.
 unsafe impl<T: Send + Sync + 'static> Send for Replaced<T> {}
 
 impl<T: Send + Sync + 'static> Drop for Replaced<T> {
     fn drop(&mut self) {
         // SAFETY: the pointer came from a box and was unlinked once (`store`). This is dropped
         // through the epoch, so that no reader holds it any more.
-        self.limbo.add(unsafe { Box::from_raw(self.value) });
+        self.drops.push(unsafe { Box::from_raw(self.value) });
     }
 }
 
 impl<T: Send + Sync + 'static> Published<T> {
-    /// Publishes `value`. The thread that empties `limbo` drops what replaced values hold.
-    pub fn new(value: Arc<T>, limbo: &Arc<Limbo>) -> Self {
+    /// Publishes `value`. The thread that empties `drops` drops what replaced values hold.
+    pub fn new(value: Arc<T>, drops: &Arc<DropQueue>) -> Self {
         let current = AtomicPtr::new(Box::into_raw(Box::new(value)));
-        Self { current, limbo: Arc::clone(limbo) }
+        Self { current, drops: Arc::clone(drops) }
     }
 
     /// The value of this moment, for as long as `guard` is held. Never waits.
@@ -67,7 +67,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         // The swap unlinks it: no later load can reach it, and each thread that swaps gets another
         // one.
         let old = self.current.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
-        let replaced = Replaced { value: old, limbo: Arc::clone(&self.limbo) };
+        let replaced = Replaced { value: old, drops: Arc::clone(&self.drops) };
         deferred::drop_later(&guard, size_of::<Replaced<T>>(), Box::new(replaced));
     }
 }
@@ -109,9 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_replaced_is_dropped_where_the_limbo_is_emptied_and_nowhere_else() {
-        let (limbo, drops) = (Arc::<Limbo>::default(), Arc::default());
-        let cell = Published::new(Arc::new(Told(Arc::clone(&drops))), &limbo);
+    fn what_was_replaced_is_dropped_where_the_queue_is_emptied_and_nowhere_else() {
+        let (queue, drops) = (Arc::<DropQueue>::default(), Arc::default());
+        let cell = Published::new(Arc::new(Told(Arc::clone(&drops))), &queue);
         cell.store(Arc::new(Told(Arc::clone(&drops))));
         let seen = || drops.load(Ordering::Relaxed);
         // Other tests' threads may be pinned, so the epoch may take its time.
@@ -119,25 +119,25 @@ mod tests {
             let before = seen();
             deferred::collect();
             assert_eq!(seen(), before, "a collection drops nothing");
-            limbo.drop_all();
+            queue.drop_all();
         }
         drop(cell);
         assert_eq!(seen(), 2, "the last value goes with the cell");
     }
 
     #[test]
-    fn what_holds_the_limbo_itself_is_dropped_after_the_end_too() {
+    fn what_holds_the_queue_itself_is_dropped_after_the_end_too() {
         struct Tree(#[expect(dead_code, reason = "held, not read")] Published<Told>);
         let drops = Arc::default();
-        let limbo = Arc::default();
-        let tree = || Tree(Published::new(Arc::new(Told(Arc::clone(&drops))), &limbo));
-        let cell = Published::new(Arc::new(tree()), &limbo);
+        let queue = Arc::default();
+        let tree = || Tree(Published::new(Arc::new(Told(Arc::clone(&drops))), &queue));
+        let cell = Published::new(Arc::new(tree()), &queue);
         let guard = epoch::pin();
         cell.store(Arc::new(tree()));
-        limbo.close();
+        queue.close();
         drop(cell);
         drop(guard);
-        while Arc::strong_count(&limbo) > 1 {
+        while Arc::strong_count(&queue) > 1 {
             deferred::collect();
         }
         assert_eq!(drops.load(Ordering::Relaxed), 2);

@@ -109,7 +109,7 @@ impl<S: Schema> Core<S> {
     /// Replaces the leaf of `place` now; does nothing if another thread was faster. Destructors of
     /// values run after that, and may panic.
     pub(crate) fn replace(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
-        self.garbage.batch(&self.arena, || self.replace_leaf(place, trigger, guard));
+        self.garbage.hold_frees(&self.arena, || self.replace_leaf(place, trigger, guard));
     }
 
     fn replace_leaf(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {

@@ -13,7 +13,7 @@ use std::{
 
 use rhumb_sync::{
     deferred,
-    limbo::Limbo,
+    drop_queue::DropQueue,
     primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering},
     process::Process,
     published::Published,
@@ -94,7 +94,7 @@ pub(crate) struct Core {
     /// Logs that are no longer needed but not yet removed.
     pub(crate) old_logs: Mutex<Vec<LogWriter>>,
     /// Replaced objects that wait to be dropped.
-    pub(crate) limbo: Arc<Limbo>,
+    pub(crate) drops: Arc<DropQueue>,
     /// Keyspaces that keep retired sub-trees for snapshots.
     pub(crate) retiring: Mutex<Vec<Weak<KeyspaceInner>>>,
     /// Held until the database is closed.
@@ -179,7 +179,7 @@ impl Core {
             self.remove_file(&segment_path(&self.dir, log.header().id));
         }
         deferred::collect();
-        self.limbo.drop_all();
+        self.drops.drop_all();
     }
 
     /// [`Core::reclaim`] after something large was dropped. Freeing its pages and blocks takes

@@ -280,13 +280,13 @@ mod tests {
         db.flush().unwrap();
         assert!(keyspace.get(7_u32.to_be_bytes()).unwrap().is_some());
         let core = db.core();
-        let (cache, limbo) = (Arc::downgrade(&core.tables.cache), Arc::downgrade(&core.limbo));
+        let (cache, drops) = (Arc::downgrade(&core.tables.cache), Arc::downgrade(&core.drops));
         // What was replaced last is dropped after the end, because a thread elsewhere is pinned.
         let guard = rhumb_sync::epoch::pin();
         drop((db, keyspace));
         drop(guard);
         let begun = std::time::Instant::now();
-        while cache.strong_count() + limbo.strong_count() > 0 {
+        while cache.strong_count() + drops.strong_count() > 0 {
             assert!(begun.elapsed().as_secs() < 60, "a closed database is still there");
             rhumb_sync::deferred::collect();
         }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rhumb_sync::{
-    limbo::Limbo,
+    drop_queue::DropQueue,
     primitive::{Arc, AtomicBool, Mutex},
     published::Published,
 };
@@ -100,9 +100,9 @@ impl Core {
         for (name, (id, tree)) in names.iter().zip(ids) {
             let (levels, none) = (Levels::default(), PartitionMap::default());
             let options = Arc::new(LiveOptions::new(options));
-            let tree = Tree::root(tree, options, levels, none, 0, &self.limbo);
+            let tree = Tree::root(tree, options, levels, none, 0, &self.drops);
             let (name, router) = ((*name).into(), router.clone());
-            let inner = KeyspaceInner::new(id, name, Arc::clone(&tree), router, &self.limbo);
+            let inner = KeyspaceInner::new(id, name, Arc::clone(&tree), router, &self.drops);
             self.trees.lock().add(tree);
             catalog.keyspaces.insert(Arc::clone(&inner.name), inner);
         }
@@ -147,7 +147,7 @@ impl Core {
         catalog.commit(self, vec![edit, last_seq])?;
         state.next_seq += 1;
         let (options, none) = (Arc::clone(&inner.options), PartitionMap::default());
-        let new = Tree::root(new_id, options, Levels::default(), none, at, &self.limbo);
+        let new = Tree::root(new_id, options, Levels::default(), none, at, &self.drops);
         if drop_keyspace {
             catalog.keyspaces.remove(&inner.name);
             inner.dropped.store(true, Ordering::Release);
@@ -254,7 +254,7 @@ impl Core {
         self.work.stop();
         let result = if self.is_read_only { Ok(()) } else { self.flush_and_close_log() };
         self.reclaim();
-        self.limbo.close();
+        self.drops.close();
         result
     }
 
@@ -304,14 +304,14 @@ impl KeyspaceInner {
         name: Arc<str>,
         tree: Arc<Tree>,
         router: Router,
-        limbo: &Arc<Limbo>,
+        drops: &Arc<DropQueue>,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
             name,
             options: Arc::clone(&tree.options),
             router,
-            tree: Published::new(tree, limbo),
+            tree: Published::new(tree, drops),
             dropped: AtomicBool::new(false),
             retired: Mutex::default(),
             claims: Mutex::default(),

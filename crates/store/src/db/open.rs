@@ -22,7 +22,7 @@ use std::{
 };
 
 use rhumb_sync::{
-    limbo::Limbo,
+    drop_queue::DropQueue,
     primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex},
     process::Process,
     published::Published,
@@ -83,8 +83,8 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
     let memory = Memory::default();
     let tables = table_context(&fs, &dir, &options, &memory);
-    let limbo = Arc::default();
-    let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &limbo)?;
+    let drops = Arc::default();
+    let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &drops)?;
     state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &state.records())?;
@@ -93,7 +93,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         let following = |before: Option<&Memtable>| following(before, None, &options, &memory);
         replay(&*fs, &dir, &state, &following, &mut records)?
     };
-    let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &limbo)?;
+    let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &drops)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
     let core = assemble(Parts {
@@ -108,7 +108,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         log,
         next_file,
         next_tree,
-        limbo,
+        drops,
         tables,
         lock,
         dir,
@@ -146,14 +146,14 @@ pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     };
     let memory = Memory::default();
     let tables = table_context(&fs, &dir, &options, &memory);
-    let limbo = Arc::default();
-    let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &limbo)?;
+    let drops = Arc::default();
+    let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &drops)?;
     let mut records = Records::new(Arc::clone(&memory.records));
     let (replayed, recovery) = {
         let following = |before: Option<&Memtable>| following(before, None, &options, &memory);
         replay(&*fs, &dir, &state, &following, &mut records)?
     };
-    let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &limbo)?;
+    let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &drops)?;
     let cause = Error::ReadOnly { path: dir.clone() };
     let header = recovery.next_header(state.identity, FILE_ID_END);
     let core = assemble(Parts {
@@ -168,7 +168,7 @@ pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         memory,
         recovery,
         next_tree,
-        limbo,
+        drops,
         tables,
         lock,
         dir,
@@ -196,7 +196,7 @@ struct Parts {
     log: LogWriter,
     next_file: AtomicU64,
     next_tree: TreeId,
-    limbo: Arc<Limbo>,
+    drops: Arc<DropQueue>,
     tables: Arc<TableContext>,
     lock: Box<dyn FileLock>,
     dir: PathBuf,
@@ -208,7 +208,7 @@ struct Parts {
 
 /// Makes a database of the results of an opening. The replayed entries are in its sealed memtables.
 fn assemble(parts: Parts) -> Arc<Core> {
-    let Parts { replayed, catalog, options, limbo, .. } = parts;
+    let Parts { replayed, catalog, options, drops, .. } = parts;
     let state = &catalog.state;
     let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
     let log_floor = AtomicU64::new(state.log_floor);
@@ -224,7 +224,7 @@ fn assemble(parts: Parts) -> Arc<Core> {
         taps: Taps::default(),
     };
     let core = Arc::new(Core {
-        mem: Published::new(Arc::new(view), &limbo),
+        mem: Published::new(Arc::new(view), &drops),
         mem_change: Mutex::default(),
         visible: AtomicU64::new(last_seq),
         write: Mutex::new(write),
@@ -232,7 +232,7 @@ fn assemble(parts: Parts) -> Arc<Core> {
         queue: Mutex::default(),
         log_floor,
         old_logs: Mutex::default(),
-        limbo,
+        drops,
         catalog: Mutex::new(catalog),
         trees: Mutex::new(parts.trees),
         next_tree: AtomicU32::new(parts.next_tree),
@@ -409,7 +409,7 @@ fn open_trees(
     state: &CatalogState,
     manifest: &Path,
     functions: &Functions,
-    limbo: &Arc<Limbo>,
+    drops: &Arc<DropQueue>,
 ) -> Result<(Trees, Keyspaces)> {
     let (mut trees, mut keyspaces) = (Trees::default(), Keyspaces::new());
     for keyspace in state.keyspaces.values() {
@@ -428,7 +428,7 @@ fn open_trees(
         let mut partitions = Vec::new();
         for (name, id) in state.partitions_of(keyspace.tree) {
             let levels = open_levels(tables, state, id)?;
-            let tree = Tree::new(id, (**name).into(), Arc::clone(&options), levels, 0, limbo);
+            let tree = Tree::new(id, (**name).into(), Arc::clone(&options), levels, 0, drops);
             trees.add(Arc::clone(&tree));
             partitions.push(tree);
         }
@@ -439,9 +439,9 @@ fn open_trees(
         }
         let levels = open_levels(tables, state, keyspace.tree)?;
         let map = PartitionMap::default().with(&partitions);
-        let tree = Tree::root(keyspace.tree, options, levels, map, 0, limbo);
+        let tree = Tree::root(keyspace.tree, options, levels, map, 0, drops);
         let name = keyspace.name.as_str().into();
-        let inner = KeyspaceInner::new(keyspace.id, name, tree.clone(), router, limbo);
+        let inner = KeyspaceInner::new(keyspace.id, name, tree.clone(), router, drops);
         trees.add(tree);
         keyspaces.insert(Arc::clone(&inner.name), inner);
     }
@@ -484,7 +484,7 @@ fn add_created(
     keyspaces: &Keyspaces,
     trees: &mut Trees,
     dir: &Path,
-    limbo: &Arc<Limbo>,
+    drops: &Arc<DropQueue>,
 ) -> Result<TreeId> {
     let mut next_tree = state.next_tree;
     let by_root: HashMap<TreeId, &Arc<KeyspaceInner>> =
@@ -503,7 +503,7 @@ fn add_created(
             return Err(Error::corrupt(dir, 0, what, "one in the log"));
         };
         let (options, levels) = (Arc::clone(&root.options), Levels::default());
-        let tree = Tree::new(tree, name, options, levels, 0, limbo);
+        let tree = Tree::new(tree, name, options, levels, 0, drops);
         partitions.store(Arc::new(map.with(&[Arc::clone(&tree)])));
         trees.add(tree);
     }

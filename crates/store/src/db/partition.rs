@@ -95,7 +95,7 @@ impl Core {
             .iter()
             .map(|Creation { tree, name, .. }| {
                 let (options, levels) = (Arc::clone(&root.options), Levels::default());
-                Tree::new(*tree, name.clone(), options, levels, 0, &self.limbo)
+                Tree::new(*tree, name.clone(), options, levels, 0, &self.drops)
             })
             .collect();
         {

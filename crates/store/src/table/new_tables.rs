@@ -137,7 +137,7 @@ mod tests {
             deferred::collect();
             std::thread::yield_now();
         }
-        db.handle.core.limbo.drop_all();
+        db.handle.core.drops.drop_all();
     }
 
     /// Files of tables and of large values.

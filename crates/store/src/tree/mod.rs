@@ -7,7 +7,7 @@ mod all;
 mod partitions;
 
 use rhumb_sync::{
-    limbo::Limbo,
+    drop_queue::DropQueue,
     primitive::{Arc, AtomicBool, Mutex, Ordering},
     published::Published,
 };
@@ -69,13 +69,13 @@ impl Tree {
         options: Arc<LiveOptions>,
         levels: Levels,
         since: SeqNo,
-        limbo: &Arc<Limbo>,
+        drops: &Arc<DropQueue>,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
             name,
             options,
-            levels: Published::new(Arc::new(levels), limbo),
+            levels: Published::new(Arc::new(levels), drops),
             partitions: None,
             compaction: Mutex::default(),
             dropped: AtomicBool::new(false),
@@ -90,15 +90,15 @@ impl Tree {
         levels: Levels,
         partitions: PartitionMap,
         since: SeqNo,
-        limbo: &Arc<Limbo>,
+        drops: &Arc<DropQueue>,
     ) -> Arc<Self> {
         let is_partitioned = options.partitions != Partitioning::None;
         Arc::new(Self {
             id,
             name: Box::default(),
             options,
-            levels: Published::new(Arc::new(levels), limbo),
-            partitions: is_partitioned.then(|| Published::new(Arc::new(partitions), limbo)),
+            levels: Published::new(Arc::new(levels), drops),
+            partitions: is_partitioned.then(|| Published::new(Arc::new(partitions), drops)),
             compaction: Mutex::default(),
             dropped: AtomicBool::new(false),
             since,

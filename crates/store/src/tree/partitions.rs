@@ -157,7 +157,7 @@ mod tests {
             steps in vec((vec(any::<u8>(), 0..3), any::<bool>()), 0..600),
             probes in vec(vec(any::<u8>(), 0..3), 20),
         ) {
-            let (limbo, options) = (Arc::default(), Arc::new(LiveOptions::new(&KeyspaceOptions::default())));
+            let (drops, options) = (Arc::default(), Arc::new(LiveOptions::new(&KeyspaceOptions::default())));
             let (mut map, mut model) = (PartitionMap::default(), BTreeMap::new());
             for (id, (name, remove)) in (1..).zip(steps) {
                 match model.get(&name).copied() {
@@ -169,7 +169,7 @@ mod tests {
                     None => {
                         let named = name.clone().into_boxed_slice();
                         let levels = Levels::default();
-                        let tree = Tree::new(id, named, Arc::clone(&options), levels, 0, &limbo);
+                        let tree = Tree::new(id, named, Arc::clone(&options), levels, 0, &drops);
                         map = map.with(&[tree]);
                         model.insert(name, id);
                     }

@@ -1,4 +1,4 @@
-//! Deferred drops: replaced things wait here to be dropped by a thread that may take its time.
+//! A queue of what was replaced, to be dropped by a thread that may take its time.
 //!
 //! What readers share is released inside an epoch's collection, and that runs wherever some thread
 //! defers something: in an eviction, or in the middle of a write. Dropping a memtable there would
@@ -8,10 +8,10 @@
 //!
 //! Once the database is closed, no thread waits and no thread comes to drop things: what is added
 //! then is dropped on the spot. If it were kept, it would be lost with all it holds, because what
-//! lies here often holds the limbo itself.
+//! lies here often holds the queue itself.
 //!
-//! Thread safety: may be called from any thread. [`Limbo::add`] takes one lock that no other is
-//! taken under, and runs no foreign code before [`Limbo::close`].
+//! Thread safety: may be called from any thread. [`DropQueue::push`] takes one lock that no other
+//! is taken under, and runs no foreign code before [`DropQueue::close`].
 
 use std::any::Any;
 
@@ -19,7 +19,7 @@ use super::primitive::Mutex;
 
 /// Things that no reader can reach any more.
 #[derive(Default)]
-pub struct Limbo {
+pub struct DropQueue {
     state: Mutex<State>,
 }
 
@@ -29,9 +29,9 @@ struct State {
     closed: bool,
 }
 
-impl Limbo {
-    /// Keeps a thing until [`Limbo::drop_all`]; drops it once the limbo is closed.
-    pub fn add(&self, thing: Box<dyn Any + Send>) {
+impl DropQueue {
+    /// Keeps a thing until [`DropQueue::drop_all`]; drops it once the queue is closed.
+    pub fn push(&self, thing: Box<dyn Any + Send>) {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
