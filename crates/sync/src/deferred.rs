@@ -2,8 +2,8 @@
 //!
 //! It is dropped inside a later call that defers something, or in [`collect`], in whatever thread
 //! that is and under whatever locks it holds. So what is large or takes locks is handed on from
-//! here to a [`DropQueue`](crate::drop_queue::DropQueue). What is deferred by a drop that runs here is dropped
-//! later: drops do not nest.
+//! here to a [`DropQueue`](crate::drop_queue::DropQueue). What is deferred by a drop that runs here
+//! is dropped later: drops do not nest.
 
 use std::sync::LazyLock;
 

@@ -4,7 +4,7 @@
 use super::KeyspaceOptions;
 use crate::{
     partition::Partitioning,
-    table::{Compression, BlockIndexKind, StringCoding, TableLayout, Training},
+    table::{BlockIndexKind, Compression, StringCoding, TableLayout, Training},
 };
 
 /// The version of the encoded options of a keyspace without partitions.
@@ -65,7 +65,8 @@ impl KeyspaceOptions {
             |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
         let options = Self {
             table: TableLayout {
-                index: BlockIndexKind::from_byte(index & 0xf).ok_or(format!("index kind {index}"))?,
+                index: BlockIndexKind::from_byte(index & 0xf)
+                    .ok_or(format!("index kind {index}"))?,
                 string_coding: StringCoding::from_byte(index >> CODING_SHIFT & 3)
                     .ok_or(format!("index kind {index}"))?,
                 training: Training::from_byte(index >> TRAINING_SHIFT)
