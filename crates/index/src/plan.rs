@@ -2,7 +2,6 @@
 //! room.
 //!
 //! Nothing here is shared yet: leaves are built by one thread from entries in ascending order.
-#![allow(unsafe_code, reason = "reads the keys of records that the caller holds")]
 
 use std::ops::Range;
 
