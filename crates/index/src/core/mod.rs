@@ -286,21 +286,31 @@ impl<S: Schema> IndexCore<S> {
                 let (Action::Set(new) | Action::SetIfAbsent(new)) = action else {
                     return Ok((WriteOutcome::unchanged(None), None));
                 };
-                let (trigger, replaced) = match spot {
-                    Some(spot) => (None, self.add_again(&mut locked, &spot, probe, new, guard)),
-                    None => (self.add(&mut locked, leaf, (word, at), probe, new, guard)?, None),
+                let Some(spot) = spot else {
+                    let chain = self.add(&mut locked, leaf, (word, at), probe, new, guard)?;
+                    drop(locked);
+                    self.count(guard, 1);
+                    if chain == 0 {
+                        return Ok((WriteOutcome::changed(None), None));
+                    }
+                    return Ok((WriteOutcome::changed(None), after_add(leaf, (word, at), chain)));
                 };
+                let replaced = self.add_again(&mut locked, &spot, probe, new, guard);
                 drop(locked);
                 self.count(guard, 1);
                 // SAFETY: the slot holds another record since, and no other leaf that can be
                 // reached from now on holds this one.
                 unsafe { self.retire_record(replaced, guard) };
-                Ok((WriteOutcome::changed(None), trigger))
+                Ok((WriteOutcome::changed(None), None))
             }
         }
     }
 
-    #[inline]
+    /// Adds a key to a bucket. Returns the number of overflow nodes that the bucket has now.
+    ///
+    /// A number and not the trigger that may follow from it: a result of two words stays in
+    /// registers, and the next write does not wait for this one's stores.
+    #[inline(always)]
     fn add<'a>(
         &self,
         locked: &mut Locked<'a>,
@@ -309,7 +319,7 @@ impl<S: Schema> IndexCore<S> {
         probe: KeyProbe<'_>,
         new: u64,
         guard: &Guard,
-    ) -> Result<Option<Trigger>, Refused> {
+    ) -> Result<usize, Refused> {
         if leaf.is_open() && leaf.open_next(locked, at, word) {
             return Err(Refused::Moved);
         }
@@ -322,7 +332,7 @@ impl<S: Schema> IndexCore<S> {
                 if S::HAS_RECORDS {
                     self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
                 }
-                Ok(if chain == 0 { None } else { after_add(leaf, (word, at), chain) })
+                Ok(chain)
             }
             Err(NoRoom) => {
                 if S::HAS_RECORDS {

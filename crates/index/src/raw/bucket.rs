@@ -517,7 +517,7 @@ pub(crate) struct NoRoom;
 
 impl<'a> Locked<'a> {
     /// The slot that the key has or had.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, word: u64, is_same: impl Fn(u64) -> bool) -> Option<KeySlot<'a>> {
         if let Some(slot) = self.bucket.slot(word, self.header, &is_same) {
             let is_present = present(self.header) & 1 << slot != 0;

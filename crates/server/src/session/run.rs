@@ -70,7 +70,7 @@ pub(super) struct Run {
     len: usize,
     keys: usize,
     /// Their places in the table.
-    places: [u8; RUN_MAX],
+    places: [u16; RUN_MAX],
 }
 
 impl Run {
@@ -93,7 +93,7 @@ impl Run {
             if run.len > 0 && run.keys + keys > KEYS_MAX {
                 break;
             }
-            run.places[run.len] = place as u8;
+            run.places[run.len] = place as u16;
             run.len += 1;
             run.keys += keys;
         }

@@ -64,7 +64,7 @@ impl Reader<'_> {
         for ((at, key), hint) in (first..).zip(keys).zip(&hints) {
             match self.begin(key.as_ref(), hint.as_ref())? {
                 Begun::Done(found) => reads.finish(at, found),
-                Begun::Needs(read, request) => reads.add(at, read, request)?,
+                Begun::Needs(waiting) => reads.add(at, *waiting)?,
             }
         }
         Ok(())

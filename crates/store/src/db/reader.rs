@@ -28,7 +28,7 @@ use crate::{
     plan::{
         drivers::{drive_async, drive_many, drive_many_async, load_async},
         many::ManyReads,
-        point::{Begun, Found, load},
+        point::{Begun, Found, WaitingRead, load},
     },
     slice::Slice,
     types::SeqNo,
@@ -165,7 +165,10 @@ impl<'a> Reader<'a> {
     pub async fn get_async(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let found = match self.begin(key.as_ref(), None)? {
             Begun::Done(found) => found,
-            Begun::Needs(mut read, request) => drive_async(&mut read, request).await?,
+            Begun::Needs(waiting) => {
+                let WaitingRead { mut read, request } = *waiting;
+                drive_async(&mut read, request).await?
+            }
         };
         load_async(found).await
     }

@@ -13,7 +13,7 @@ use rhumb_sync::primitive::Arc;
 
 use super::{
     BlockRequest, Plan, Progress,
-    point::{Found, KeptRead},
+    point::{Found, KeptRead, WaitingRead},
 };
 use crate::{
     error::Result,
@@ -88,12 +88,8 @@ impl<'k> ManyReads<'k> {
     /// # Errors
     ///
     /// [`crate::Error::Corrupt`] if the table names a block that it does not have.
-    pub(crate) fn add(
-        &mut self,
-        at: usize,
-        read: KeptRead<'k>,
-        request: BlockRequest,
-    ) -> Result<()> {
+    pub(crate) fn add(&mut self, at: usize, waiting: WaitingRead<'k>) -> Result<()> {
+        let WaitingRead { read, request } = waiting;
         self.reads.resize_with(self.found.len(), || None);
         self.reads[at] = Some(read);
         self.want(request, at)

@@ -70,8 +70,15 @@ impl Pinned for EachStep {
 pub(crate) enum Begun<'k> {
     /// The read is complete.
     Done(Found),
-    /// The read goes on with this block.
-    Needs(KeptRead<'k>, BlockRequest),
+    /// The read goes on once it has a block. It is boxed so that the result of a read in memory is
+    /// small.
+    Needs(Box<WaitingRead<'k>>),
+}
+
+/// A point read that waits for a block.
+pub(crate) struct WaitingRead<'k> {
+    pub(crate) read: KeptRead<'k>,
+    pub(crate) request: BlockRequest,
 }
 
 impl Begun<'_> {
@@ -81,8 +88,16 @@ impl Begun<'_> {
     pub(crate) fn wait(self) -> Result<Found> {
         match self {
             Self::Done(found) => Ok(found),
-            Self::Needs(mut read, request) => drive_from(&mut read, request),
+            Self::Needs(waiting) => waiting.wait(),
         }
+    }
+}
+
+impl WaitingRead<'_> {
+    #[inline(never)]
+    fn wait(self: Box<Self>) -> Result<Found> {
+        let Self { mut read, request } = *self;
+        drive_from(&mut read, request)
     }
 }
 
@@ -124,7 +139,10 @@ fn begin_from<'k>(
     let mut read = PointRead::from(&**levels, guard, key, hash, seq, at);
     Ok(match read.step()? {
         Progress::Done(found) => Begun::Done(found),
-        Progress::Need(request) => Begun::Needs(read.keep(Arc::clone(levels)), request),
+        Progress::Need(request) => {
+            let read = read.keep(Arc::clone(levels));
+            Begun::Needs(Box::new(WaitingRead { read, request }))
+        }
     })
 }
 
