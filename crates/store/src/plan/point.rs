@@ -88,16 +88,15 @@ impl Begun<'_> {
     pub(crate) fn wait(self) -> Result<Found> {
         match self {
             Self::Done(found) => Ok(found),
-            Self::Needs(waiting) => waiting.wait(),
+            Self::Needs(waiting) => (*waiting).wait(),
         }
     }
 }
 
 impl WaitingRead<'_> {
     #[inline(never)]
-    fn wait(self: Box<Self>) -> Result<Found> {
-        let Self { mut read, request } = *self;
-        drive_from(&mut read, request)
+    fn wait(mut self) -> Result<Found> {
+        drive_from(&mut self.read, self.request)
     }
 }
 
