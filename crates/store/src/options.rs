@@ -48,7 +48,7 @@ pub struct KeyspaceOptions {
     pub partitions: Partitioning,
 }
 
-/// The options that a keyspace has. Its sub-trees share them.
+/// The options that a keyspace has. Its LSM trees share them.
 #[derive(Debug)]
 pub(crate) struct LiveOptions {
     table: Mutex<TableLayout>,
@@ -86,7 +86,7 @@ pub enum KeyspacePreset {
     /// TridentKV. Its index blocks are learned over string codes trained from the keys
     /// ([`StringCoding::On`]). Its models are trained while tables are written if there are few
     /// writers, and otherwise later in the background ([`Training::Adaptive`]). Every partition has
-    /// its own sub-tree. Its reads are those of
+    /// its own LSM tree. Its reads are those of
     /// [`Keyspace::get_async`](crate::Keyspace::get_async).
     TridentKv,
 }

@@ -10,8 +10,8 @@ pub(crate) type SeqNo = u64;
 /// Sequence numbers stay below this.
 pub(crate) const SEQ_END: SeqNo = 1 << 56;
 
-/// Identifies a sub-tree: the levels of one keyspace, or of one partition of it. Never used twice
-/// in the life of a database, so that a log record of a dropped sub-tree can never reach another.
+/// Identifies a LSM tree: the levels of one keyspace, or of one partition of it. Never used twice
+/// in the life of a database, so that a log record of a dropped LSM tree can never reach another.
 pub(crate) type TreeId = u32;
 
 /// Identifies a file of the database: the number in its name. Never used twice.
@@ -23,7 +23,7 @@ pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
 /// The longest value, in bytes.
 pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// The largest number of levels of a sub-tree. Each holds
+/// The largest number of levels of a LSM tree. Each holds
 /// [`LEVEL_RATIO`](crate::options::LEVEL_RATIO) times what the one above it holds, so more levels
 /// would hold petabytes.
 pub(crate) const LEVELS_MAX: usize = 7;

@@ -31,18 +31,18 @@ pub struct Batch {
     /// The keyspaces that the batch writes to.
     targets: Vec<Target>,
     /// The stand-in id of the next partition that must still be created. Stand-ins count down from
-    /// the other end of the range of sub-tree ids.
+    /// the other end of the range of LSM tree ids.
     next_stand_in: TreeId,
     durability: PersistMode,
     refused: Option<Error>,
 }
 
-/// A keyspace that a batch writes to, with the sub-trees that the operations name.
+/// A keyspace that a batch writes to, with the LSM trees that the operations name.
 struct Target {
     inner: Arc<KeyspaceInner>,
-    /// The sub-tree of the keyspace.
+    /// The LSM tree of the keyspace.
     tree: TreeId,
-    /// The sub-trees of its partitions, by name.
+    /// The LSM trees of its partitions, by name.
     partitions: HashMap<Box<[u8]>, TreeId>,
 }
 
@@ -125,7 +125,7 @@ impl Batch {
         self.refused = pushed.err();
     }
 
-    /// The sub-tree that an operation on `key` names; `None` if the batch is refused.
+    /// The LSM tree that an operation on `key` names; `None` if the batch is refused.
     fn target_of(&mut self, keyspace: &Keyspace, key: &[u8]) -> Option<TreeId> {
         if self.refused.is_some() {
             return None;
@@ -154,7 +154,7 @@ impl Batch {
         Ok(self.targets.len() - 1)
     }
 
-    /// The sub-trees that a removal of a range names: existing partitions, and those that the batch
+    /// The LSM trees that a removal of a range names: existing partitions, and those that the batch
     /// creates.
     fn range_targets(
         &mut self,
@@ -186,7 +186,7 @@ impl Batch {
         Ok(trees)
     }
 
-    /// The sub-tree that an operation on `key` names.
+    /// The LSM tree that an operation on `key` names.
     fn target(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<TreeId> {
         let at = self.place(keyspace)?;
         let (inner, target) = (&keyspace.inner, &mut self.targets[at]);
@@ -206,7 +206,7 @@ impl Batch {
         Ok(tree)
     }
 
-    /// The encoded operations, for the sub-trees of now: a keyspace may have been cleared, or a
+    /// The encoded operations, for the LSM trees of now: a keyspace may have been cleared, or a
     /// partition dropped, since its operations were added. Missing partitions are created.
     fn encode(mut self) -> Result<Encoded> {
         self.handle.core.shared.check_writable()?;
@@ -286,7 +286,7 @@ impl Batch {
     }
 }
 
-/// Adds the operations of a payload that was built here, for the sub-trees that `tree_of` gives.
+/// Adds the operations of a payload that was built here, for the LSM trees that `tree_of` gives.
 fn copy_again(
     payload: &[u8],
     builder: &mut BatchBuilder,

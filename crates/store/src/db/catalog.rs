@@ -33,7 +33,7 @@ impl Catalog {
     /// so, the files that they name must stay as they are until a later commit succeeds.
     pub(crate) fn commit(&mut self, shared: &Shared, edits: Vec<Edit>) -> Result<()> {
         let result = self.commit_edits(shared, edits);
-        shared.health.note_edit(&result);
+        shared.health.record_edit(&result);
         result
     }
 
@@ -52,7 +52,7 @@ impl Catalog {
             // the edits had not happened would then be lost, so a manifest without the edits must
             // take effect first.
             if self.manifest.is_undecided() {
-                shared.health.note_failed_sync();
+                shared.health.count_failed_sync();
             }
             if self.manifest.is_undecided() && self.replace_manifest(shared).is_err() {
                 shared.stop(&cause);

@@ -1,4 +1,4 @@
-//! Compactions of one sub-tree at a time: choosing the next one, and installing its outputs.
+//! Compactions of one LSM tree at a time: choosing the next one, and installing its outputs.
 
 use rhumb_sync::primitive::{Arc, Ordering};
 
@@ -55,7 +55,7 @@ impl Core {
     }
 
     /// Does the first due compaction that can be done, and if it is small, all others that are
-    /// small with it. With `alone` it is done by itself: one damaged sub-tree must not keep the
+    /// small with it. With `alone` it is done by itself: one damaged LSM tree must not keep the
     /// others from being compacted.
     fn compact_due(&self, due: &[Due], oldest: SeqNo, alone: bool) -> Result<bool> {
         let (mut failure, mut is_busy) = (None, false);
@@ -102,7 +102,7 @@ impl Core {
         Ok(is_packed)
     }
 
-    /// Merges everything of a sub-tree into one level.
+    /// Merges everything of a LSM tree into one level.
     pub(crate) fn compact_all(&self, tree: &Arc<Tree>) -> Result<()> {
         {
             let _state = tree.compaction.lock();
@@ -114,7 +114,7 @@ impl Core {
         Ok(())
     }
 
-    /// Does one compaction. The caller holds the sub-tree's compaction lock.
+    /// Does one compaction. The caller holds the LSM tree's compaction lock.
     fn compact_by(&self, tree: &Arc<Tree>, job: &Job) -> Result<()> {
         match job {
             Job::Merge(merge) => self.run_merge(tree, merge),
@@ -126,7 +126,7 @@ impl Core {
         }
     }
 
-    /// Merges some tables. The caller holds the sub-tree's compaction lock.
+    /// Merges some tables. The caller holds the LSM tree's compaction lock.
     fn run_merge(&self, tree: &Arc<Tree>, merge: &Merge) -> Result<()> {
         let mut outputs = NewTables::new(&self.shared.tables);
         self.merge_into(tree, merge, 0, &mut TableWriter::finish, &mut outputs)?;
@@ -139,7 +139,7 @@ impl Core {
         self.install_compaction(tree, &merge.inputs, added, || outputs.keep())
     }
 
-    /// Replaces `inputs` by `added`; does nothing if the sub-tree was dropped.
+    /// Replaces `inputs` by `added`; does nothing if the LSM tree was dropped.
     fn install_compaction(
         &self,
         tree: &Arc<Tree>,
@@ -187,7 +187,7 @@ impl Core {
 
     /// Begins a table with an id of its own.
     pub(super) fn new_table(&self, layout: &TableLayout) -> TableWriter {
-        self.shared.counters.note_table(layout.index == BlockIndexKind::Learned);
+        self.shared.counters.count_table(layout.index == BlockIndexKind::Learned);
         TableWriter::create(&self.shared.tables, self.shared.new_file_id(), layout)
     }
 
@@ -205,7 +205,7 @@ impl Core {
         Err(Error::Closed("the compaction was given up".into()))
     }
 
-    /// Removes the hidden tables of some sub-tree. Returns true if there were any.
+    /// Removes the hidden tables of some LSM tree. Returns true if there were any.
     fn drop_hidden(&self) -> Result<bool> {
         let trees: Vec<Arc<Tree>> = {
             let (trees, snapshots) = (self.trees.lock(), self.snapshots.list());
@@ -222,7 +222,7 @@ impl Core {
             let snapshots = self.snapshots.list();
             let tables = hidden(&levels, &snapshots);
             if tables.is_empty() {
-                levels.note_looked_through(&snapshots);
+                levels.record_looked_through(&snapshots);
                 continue;
             }
             let dropped = tables.len() as u64;

@@ -1,4 +1,4 @@
-//! Many small compactions at once, of different sub-trees. Their small outputs share a file, so
+//! Many small compactions at once, of different LSM trees. Their small outputs share a file, so
 //! that thousands of keyspaces and partitions do not become thousands of files and syncs.
 
 use rhumb_sync::primitive::{Arc, MutexGuard, Ordering};
@@ -25,11 +25,11 @@ use crate::{
 /// would add some. A mebibyte is merged in some 10 ms, and most openings have nothing to join.
 const OPENING_BYTES_MAX: u64 = 1 << 20;
 
-/// The compactions of one sub-tree, with its compaction lock.
+/// The compactions of one LSM tree, with its compaction lock.
 pub(super) struct Part<'t> {
     pub(super) tree: &'t Arc<Tree>,
     pub(super) merges: Vec<Merge>,
-    /// Held so that no other compaction of the sub-tree runs meanwhile.
+    /// Held so that no other compaction of the LSM tree runs meanwhile.
     pub(super) _lock: MutexGuard<'t, CompactionState>,
 }
 
@@ -92,7 +92,7 @@ impl Core {
         let all = parts.iter().flat_map(|part| part.merges.iter().map(|merge| (part.tree, merge)));
         for (tree, merge) in all {
             let outputs = match self.merge_small(tree, merge, jobs > 1, &mut shared) {
-                // The sub-tree was dropped, or the database is being closed.
+                // The LSM tree was dropped, or the database is being closed.
                 Err(_) if !self.is_compaction_wanted(tree) => continue,
                 outputs => outputs?,
             };
@@ -149,7 +149,7 @@ impl Core {
 
     /// Packs the smallest files, if there are many, of up to `bytes_max` in all. Returns true if
     /// any were packed. Looking costs O(tables), and is done once after each change of some
-    /// sub-tree's tables.
+    /// LSM tree's tables.
     pub(super) fn pack_files(&self, bytes_max: u64) -> Result<bool> {
         if !self.scheduler.tables_changed.swap(false, Ordering::Relaxed) {
             return Ok(false);

@@ -33,27 +33,27 @@ pub(crate) struct Counters {
 impl Counters {
     /// Notes that a commit serves `writers` writers. Called under the write lock.
     #[inline]
-    pub(crate) fn note_writers(&self, writers: usize) {
+    pub(crate) fn count_writers(&self, writers: usize) {
         if writers > self.writers.load(Ordering::Relaxed) {
             self.writers.store(writers, Ordering::Relaxed);
         }
     }
 
     /// Notes that a flush or a compaction wrote a table, with a model or without.
-    pub(crate) fn note_table(&self, is_trained: bool) {
+    pub(crate) fn count_table(&self, is_trained: bool) {
         let counter = if is_trained { &self.tables_trained } else { &self.tables_untrained };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that a writer waited for a flush.
-    pub(crate) fn note_stall(&self, waited: Duration) {
+    pub(crate) fn count_stall(&self, waited: Duration) {
         let ns = nanoseconds(waited);
         self.stall_ns_max.fetch_max(ns, Ordering::Relaxed);
         self.stall_ns_total.fetch_add(ns, Ordering::Relaxed);
     }
 
     /// Notes that a writer was slowed down.
-    pub(crate) fn note_delay(&self, slept: Duration) {
+    pub(crate) fn count_delay(&self, slept: Duration) {
         let ns = nanoseconds(slept);
         self.stall_ns_max.fetch_max(ns, Ordering::Relaxed);
         self.delay_ns_total.fetch_add(ns, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Flushes: a sealed memtable becomes one table of level 0 in every sub-tree that it touches. Small
+//! Flushes: a sealed memtable becomes one table of level 0 in every LSM tree that it touches. Small
 //! tables share a file, so that those of thousands of keyspaces and partitions cost one sync.
 
 use rhumb_sync::primitive::{Arc, Ordering};
@@ -21,7 +21,7 @@ use crate::{
 /// The tables that were written of a memtable, not yet part of the store.
 pub(crate) struct Flushed<'c> {
     trees: Vec<Arc<Tree>>,
-    /// One table for each sub-tree.
+    /// One table for each LSM tree.
     tables: NewTables<'c>,
     /// The file that holds the small tables.
     shared: Option<SharedWriter>,
@@ -54,7 +54,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes the entries of every sub-tree to a table of its own; of dropped sub-trees only the
+    /// Writes the entries of every LSM tree to a table of its own; of dropped LSM trees only the
     /// entries that snapshots may read.
     pub(crate) fn write_memtable(&self, memtable: &Arc<Memtable>) -> Result<Flushed<'_>> {
         let mut retain = Retain::new(self.snapshots.list(), false);
@@ -101,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Makes flushed tables part of their sub-trees, durably, and then visible.
+    /// Makes flushed tables part of their LSM trees, durably, and then visible.
     pub(crate) fn install_flush(
         &self,
         Flushed { trees, mut tables, shared }: Flushed<'_>,
@@ -166,7 +166,7 @@ impl Core {
     }
 }
 
-/// Writes the entries that a memtable has of a sub-tree. It leaves out entries that range
+/// Writes the entries that a memtable has of a LSM tree. It leaves out entries that range
 /// tombstones hide from every reader, and tombstones that have nothing to hide: what was inserted
 /// and deleted while one memtable took the writes leaves nothing in the tables, as in a queue.
 /// Returns the runs of entries that range tombstones hide from the newest readers.

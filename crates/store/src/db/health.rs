@@ -25,19 +25,19 @@ pub(crate) struct Health {
 impl Health {
     /// Notes the result of `batches` of writes.
     #[inline]
-    pub(crate) fn note_write(&self, batches: usize, result: &Result<()>) {
+    pub(crate) fn record_write(&self, batches: usize, result: &Result<()>) {
         if result.is_err() || self.is_failing.load(Ordering::Relaxed) {
             self.note(&self.log, batches as u64, result);
         }
     }
 
     /// Notes the result of an edit of the manifest.
-    pub(crate) fn note_edit(&self, result: &Result<()>) {
+    pub(crate) fn record_edit(&self, result: &Result<()>) {
         self.note(&self.catalog, 1, result);
     }
 
     /// Notes that a sync failed.
-    pub(crate) fn note_failed_sync(&self) {
+    pub(crate) fn count_failed_sync(&self) {
         self.failed_syncs.fetch_add(1, Ordering::Relaxed);
     }
 

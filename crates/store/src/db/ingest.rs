@@ -151,7 +151,7 @@ impl Core {
         Ok(count)
     }
 
-    /// Gives the tables a sequence number, and makes them part of their sub-trees.
+    /// Gives the tables a sequence number, and makes them part of their LSM trees.
     fn install_ingested(&self, inner: &KeyspaceInner, mut outputs: Vec<Output<'_>>) -> Result<()> {
         let names: Vec<&[u8]> = outputs.iter().map(|output| &*output.name).collect();
         let trees = self.create_partitions(inner, &names)?;
@@ -260,7 +260,7 @@ impl Core {
     }
 }
 
-/// Returns true if a memtable holds an entry of a sub-tree between the first key and the last of
+/// Returns true if a memtable holds an entry of a LSM tree between the first key and the last of
 /// tables in order, or a range tombstone over any of these keys. O(log n + range tombstones).
 fn holds_any(memtable: &Arc<Memtable>, tree: TreeId, metas: &[TableMeta]) -> bool {
     let (Some(first), Some(last)) = (metas.first(), metas.last()) else { return false };

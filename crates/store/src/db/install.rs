@@ -1,10 +1,10 @@
-//! The one way in which tables enter and leave sub-trees; flushes, compactions and ingestions use
+//! The one way in which tables enter and leave LSM trees; flushes, compactions and ingestions use
 //! it.
 //!
-//! 1. The catalog is locked, so that no sub-tree is dropped meanwhile.
+//! 1. The catalog is locked, so that no LSM tree is dropped meanwhile.
 //! 2. New files are kept from now on: an edit that failed may still be on the disk.
 //! 3. *Durable*: one edit of the manifest names the tables that are added and removed.
-//! 4. *Visible*: each sub-tree gets its new levels.
+//! 4. *Visible*: each LSM tree gets its new levels.
 //! 5. The catalog is unlocked. The replaced tables are obsolete: their files are removed with their
 //!    last reader.
 
@@ -19,7 +19,7 @@ use crate::{
     version::{edit::Edit, state::CatalogState},
 };
 
-/// A change of the tables of one sub-tree.
+/// A change of the tables of one LSM tree.
 pub(crate) struct TreeChange {
     pub(crate) tree: Arc<Tree>,
     /// The tables that are removed, with their levels.
@@ -28,10 +28,10 @@ pub(crate) struct TreeChange {
     pub(crate) added: Vec<Placed>,
 }
 
-/// What happens to a change whose sub-tree was dropped meanwhile.
+/// What happens to a change whose LSM tree was dropped meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfDropped {
-    /// It is given up: there are no readers of the sub-tree.
+    /// It is given up: there are no readers of the LSM tree.
     GiveUp,
     /// It becomes visible, because snapshots read it. The manifest does not hear of its tables,
     /// which are removed with the last snapshot.
@@ -81,11 +81,11 @@ impl TreeChange {
 }
 
 impl Core {
-    /// Installs changes of different sub-trees, all or none.
+    /// Installs changes of different LSM trees, all or none.
     ///
     /// # Errors
     /// Those of the manifest; the tables then stay as they are. With [`IfDropped::Fail`] also if a
-    /// sub-tree was dropped.
+    /// LSM tree was dropped.
     pub(crate) fn install<K, E, S>(
         &self,
         changes: &[TreeChange],

@@ -119,7 +119,7 @@ impl Keyspace {
         self.core().commit(record, 1, self.core().shared.options.durability)
     }
 
-    /// The sub-tree that a write of `key` goes to.
+    /// The LSM tree that a write of `key` goes to.
     pub(super) fn tree_to_write(&self, key: &[u8]) -> Result<TreeId> {
         self.inner.check_live()?;
         match self.inner.tree_of(key) {
@@ -319,7 +319,7 @@ impl Keyspace {
         self.inner.check_live()?;
         for tree in self.inner.tree.get().with_partitions() {
             match self.core().compact_all(&tree) {
-                // A sub-tree that was cleared or dropped meanwhile is compact.
+                // A LSM tree that was cleared or dropped meanwhile is compact.
                 Err(_) if tree.dropped.load(Ordering::Acquire) => {}
                 result => result?,
             }

@@ -1,7 +1,7 @@
 //! The life of keyspaces, and the end of the database.
 //!
 //! Creating, clearing and dropping keyspaces are manifest edits. They are durable when the call
-//! returns, and a log record of a sub-tree that the manifest does not know is never replayed.
+//! returns, and a log record of a LSM tree that the manifest does not know is never replayed.
 
 use std::{
     collections::HashSet,
@@ -126,7 +126,7 @@ impl Core {
         Err(Error::KeyspaceDropped(Arc::clone(&inner.name)))
     }
 
-    /// Removes a keyspace's sub-tree, with those of its partitions, and gives the keyspace a new
+    /// Removes a keyspace's LSM tree, with those of its partitions, and gives the keyspace a new
     /// one unless it is dropped. Returns false if the keyspace was dropped already.
     fn retire_tree(&self, inner: &Arc<KeyspaceInner>, drop_keyspace: bool) -> Result<bool> {
         let mut state = self.lock_to_drop()?;
@@ -201,7 +201,7 @@ impl Core {
         self.retiring.lock().push(Arc::downgrade(inner));
     }
 
-    /// Makes the drop of the sub-trees `gone` at sequence number `at` visible, and gives up their
+    /// Makes the drop of the LSM trees `gone` at sequence number `at` visible, and gives up their
     /// files.
     pub(super) fn end_drop(
         &self,
@@ -210,7 +210,7 @@ impl Core {
         gone: &[Arc<Tree>],
         at: SeqNo,
     ) {
-        // This comes first: a flush asks for snapshots once it finds a sub-tree buried, and from
+        // This comes first: a flush asks for snapshots once it finds a LSM tree buried, and from
         // then on no snapshot may begin before the drop.
         self.writer.visible.store(at, Ordering::Release);
         {
@@ -227,7 +227,7 @@ impl Core {
         self.scheduler.wake();
     }
 
-    /// Releases retired sub-trees that no snapshot sees any more.
+    /// Releases retired LSM trees that no snapshot sees any more.
     pub(crate) fn release_retired(&self) {
         let mut retiring = self.retiring.lock();
         if retiring.is_empty() {

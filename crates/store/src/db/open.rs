@@ -448,7 +448,7 @@ fn open_trees(
     Ok((trees, keyspaces))
 }
 
-/// Opens the tables of a sub-tree.
+/// Opens the tables of a LSM tree.
 fn open_levels(tables: &Arc<TableContext>, state: &CatalogState, tree: TreeId) -> Result<Levels> {
     let mut l0 = Vec::new();
     let mut sorted: Vec<Vec<Arc<Table>>> = Vec::new();
@@ -476,7 +476,7 @@ fn missing_is_damage(error: Error) -> Error {
     }
 }
 
-/// Adds the partitions that were created in the log. Returns the id of the next sub-tree.
+/// Adds the partitions that were created in the log. Returns the id of the next LSM tree.
 /// O(keyspaces + creations) look-ups, and the cost of adding a partition to a map.
 fn add_created(
     replayed: &[Memtable],
@@ -493,7 +493,7 @@ fn add_created(
         next_tree = next_tree.max(tree.saturating_add(1));
         // Skips a keyspace or partition that was cleared or dropped, or is already in the manifest.
         let inner = by_root.get(&root);
-        let Some(inner) = inner.filter(|_| !state.is_buried(tree) && !state.has_tree(tree)) else {
+        let Some(inner) = inner.filter(|_| !state.is_retired(tree) && !state.has_tree(tree)) else {
             continue;
         };
         let root = inner.tree.get();
@@ -569,7 +569,7 @@ impl Core {
         if catalog.state.log_floor < segment {
             // The manifest may name only files that exist durably.
             self.shared.sync_dir()?;
-            state.log.note_name_synced();
+            state.log.record_name_synced();
             let last_seq = Edit::LastSeq { seq: state.next_seq - 1 };
             catalog.commit(&self.shared, vec![Edit::LogFloor { segment, lsn }, last_seq])?;
         }

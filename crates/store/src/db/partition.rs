@@ -2,7 +2,7 @@
 //! durable at the latest, and a manifest edit drops them.
 //!
 //! Creations and drops hold the write lock. So a partition's creation comes before its first write
-//! in the log, and a dropped partition is never created again: a drop *buries* the sub-tree's id in
+//! in the log, and a dropped partition is never created again: a drop *buries* the LSM tree's id in
 //! the manifest until the segment that may hold its creation is given up.
 
 use std::sync::atomic::Ordering;
@@ -39,7 +39,7 @@ pub struct PartitionInfo {
 }
 
 impl Core {
-    /// The sub-trees of the partitions `names` of a keyspace, in the order of the names, which all
+    /// The LSM trees of the partitions `names` of a keyspace, in the order of the names, which all
     /// differ; for a keyspace without partitions its own. Missing partitions are created, with one
     /// append to the log for all, and no sync.
     pub(crate) fn create_partitions(
@@ -75,11 +75,11 @@ impl Core {
         Ok(names.iter().filter_map(|name| map.get(name)).cloned().collect())
     }
 
-    /// The sub-tree of the partition of `key`, which is created if it does not exist.
+    /// The LSM tree of the partition of `key`, which is created if it does not exist.
     #[cold]
     pub(crate) fn create_partition_of(&self, inner: &KeyspaceInner, key: &[u8]) -> Result<TreeId> {
         let trees = self.create_partitions(inner, &[&inner.router.name_of(key)])?;
-        // There is one sub-tree for each name.
+        // There is one LSM tree for each name.
         Ok(trees.first().map_or(0, |tree| tree.id))
     }
 
@@ -96,7 +96,7 @@ impl Core {
             state,
             std::iter::once(&encode_creations(created)[..]),
         );
-        self.shared.health.note_write(1, &logged);
+        self.shared.health.record_write(1, &logged);
         logged?;
         self.memtables.get().active.add_created(created);
         let new: Vec<Arc<Tree>> = created
@@ -163,7 +163,7 @@ impl Core {
                 edits.push(Edit::DropPartition { root: root.id, name: (*name).into() });
             }
             // The creation is in no segment after this one, and must not be replayed.
-            edits.push(Edit::Bury { tree: tree.id, segment: state.log.header().id });
+            edits.push(Edit::RetireTree { tree: tree.id, segment: state.log.header().id });
             map = Arc::new(map.without(name, tree.id, at));
             gone.push(tree);
         }
@@ -184,7 +184,7 @@ impl Core {
 }
 
 impl KeyspaceInner {
-    /// The sub-tree that takes writes of `key`; `None` if its partition must still be created.
+    /// The LSM tree that takes writes of `key`; `None` if its partition must still be created.
     #[inline]
     pub(crate) fn tree_of(&self, key: &[u8]) -> Option<TreeId> {
         let guard = epoch::pin();

@@ -139,7 +139,7 @@ impl Keyspace {
 enum Source<'s> {
     /// A memtable, by its index, the newest first.
     Memtable(usize),
-    /// A table, the sub-tree that it belongs to, and the number of places of each of its blocks.
+    /// A table, the LSM tree that it belongs to, and the number of places of each of its blocks.
     Table(TreeId, &'s Table, u64),
 }
 

@@ -1,7 +1,7 @@
-//! From a range of keys to an iterator: the sub-trees that it may meet, and the structures that it
+//! From a range of keys to an iterator: the LSM trees that it may meet, and the structures that it
 //! holds.
 //!
-//! A scan that stays in one sub-tree loads its structures first and the sequence number last. A
+//! A scan that stays in one LSM tree loads its structures first and the sequence number last. A
 //! scan over several partitions loads their levels as it reaches them, so it registers its sequence
 //! number first, as a snapshot does.
 
@@ -92,7 +92,7 @@ impl Keyspace {
         }
     }
 
-    /// The sources of one sub-tree.
+    /// The sources of one LSM tree.
     fn scan_one(&self, view: Arc<MemView>, tree: &Tree, seq: Option<SeqNo>) -> (Sources, SeqNo) {
         let (id, levels) = (tree.id, tree.levels.get());
         // Taken last: everything that the structures above have dropped is older than this.

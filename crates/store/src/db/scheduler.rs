@@ -41,9 +41,9 @@ pub(crate) struct Scheduler {
     compaction_failure: Mutex<Option<Error>>,
     /// The error of other work of the pool if it panicked. It is never cleared.
     upkeep_failure: Mutex<Option<Error>>,
-    /// The number of tables of level 0 in the sub-tree that has the most.
+    /// The number of tables of level 0 in the LSM tree that has the most.
     pub(crate) zero_tables_max: AtomicUsize,
-    /// Set when the tables of a sub-tree change, so that small files are looked for.
+    /// Set when the tables of a LSM tree change, so that small files are looked for.
     pub(crate) tables_changed: AtomicBool,
     owed_ns: AtomicU64,
     /// The number of threads of the pool that compact.
@@ -221,7 +221,7 @@ impl Core {
         self.guarded(&self.scheduler.flush_failure, || {
             let Some(_one) = self.scheduler.flushing.try_lock() else { return false };
             let result = self.flush_oldest();
-            self.settle(result, &self.scheduler.flush_failure)
+            self.record_outcome(result, &self.scheduler.flush_failure)
         })
     }
 
@@ -236,7 +236,10 @@ impl Core {
             let text = payload.downcast_ref::<&str>().map(ToString::to_string);
             let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
             let text = text.unwrap_or_else(|| "no message".to_owned());
-            self.settle(Err(Error::Internal(format!("a job panicked: {text}").into())), failure)
+            self.record_outcome(
+                Err(Error::Internal(format!("a job panicked: {text}").into())),
+                failure,
+            )
         })
     }
 
@@ -250,11 +253,11 @@ impl Core {
         }
         self.guarded(&self.scheduler.compaction_failure, || {
             let result = self.compact_most_needed();
-            self.settle(result, &self.scheduler.compaction_failure)
+            self.record_outcome(result, &self.scheduler.compaction_failure)
         })
     }
 
-    fn settle(&self, result: Result<bool>, failure: &Mutex<Option<Error>>) -> bool {
+    fn record_outcome(&self, result: Result<bool>, failure: &Mutex<Option<Error>>) -> bool {
         match result {
             Ok(false) => false,
             Ok(true) => {

@@ -71,7 +71,7 @@ enum Answer {
     Swapped,
     /// The key has another value.
     Kept,
-    /// The keyspace was cleared, or the key's partition dropped: the record names a sub-tree that
+    /// The keyspace was cleared, or the key's partition dropped: the record names a LSM tree that
     /// is gone.
     Other,
 }
@@ -106,7 +106,7 @@ impl Core {
         if answer == Answer::Swapped {
             let pending = Arc::new(Pending::new(record, 1, self.shared.options.durability));
             let result = self.commit_group(&mut state, std::slice::from_ref(&pending));
-            self.shared.health.note_write(1, &result);
+            self.shared.health.record_write(1, &result);
             drop(state);
             self.run_inline();
             result?;

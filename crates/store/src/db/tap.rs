@@ -177,7 +177,7 @@ pub(crate) struct Taps {
 struct Registered {
     id: u64,
     inner: Arc<KeyspaceInner>,
-    /// The sub-trees of the keyspace.
+    /// The LSM trees of the keyspace.
     trees: HashSet<TreeId>,
     tap: std::sync::Arc<dyn Tap>,
 }
@@ -225,7 +225,7 @@ impl Taps {
         self.all.iter().for_each(|registered| registered.tap.publish(seq));
     }
 
-    /// Reports that a keyspace changes in another way, and records its new sub-trees. Called before
+    /// Reports that a keyspace changes in another way, and records its new LSM trees. Called before
     /// the change is visible.
     pub(crate) fn reset(&mut self, inner: &KeyspaceInner) {
         for registered in self.all.iter_mut().filter(|tap| std::ptr::eq(&*tap.inner, inner)) {
@@ -235,7 +235,7 @@ impl Taps {
         }
     }
 
-    /// Records new partitions of the keyspace whose own sub-tree is `root`.
+    /// Records new partitions of the keyspace whose own LSM tree is `root`.
     pub(crate) fn add_trees(&mut self, root: TreeId, new: &[Arc<Tree>]) {
         for registered in self.all.iter_mut().filter(|tap| tap.trees.contains(&root)) {
             registered.trees.extend(new.iter().map(|tree| tree.id));

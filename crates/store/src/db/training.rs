@@ -87,7 +87,7 @@ mod tests {
         for i in 0..KEYS {
             keyspace.insert(key(i), i.to_be_bytes()).unwrap();
         }
-        db.core().shared.counters.note_writers(writers);
+        db.core().shared.counters.count_writers(writers);
     }
 
     /// Checks every key, and an absent key after each.
@@ -195,7 +195,7 @@ mod tests {
             batch.insert(&keyspace, key, "1");
         }
         batch.commit().unwrap();
-        db.core().shared.counters.note_writers(16);
+        db.core().shared.counters.count_writers(16);
         db.flush().unwrap();
         keyspace.insert("a", "1").unwrap();
         keyspace.insert("b", "1").unwrap();

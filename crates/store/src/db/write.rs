@@ -107,7 +107,7 @@ impl Core {
     pub(super) fn commit_queued(&self, state: &mut WriteState) {
         let taken =
             Taken { shared: &self.shared, queued: std::mem::take(&mut *self.writer.queue.lock()) };
-        self.shared.counters.note_writers(taken.queued.len());
+        self.shared.counters.count_writers(taken.queued.len());
         let mut rest = &taken.queued[..];
         while !rest.is_empty() {
             let mut bytes = 0;
@@ -121,7 +121,7 @@ impl Core {
                 .count();
             let (group, others) = rest.split_at(len);
             let result = self.commit_group(state, group);
-            self.shared.health.note_write(group.len(), &result);
+            self.shared.health.record_write(group.len(), &result);
             for pending in group {
                 *pending.result.lock() = Some(result.clone());
             }
@@ -216,7 +216,7 @@ impl Core {
         for sync in syncs {
             let outcome = sync.run();
             if let Err(cause) = &outcome {
-                self.shared.health.note_failed_sync();
+                self.shared.health.count_failed_sync();
                 // As in `sync_logs`, and before the write lock is taken again.
                 self.shared.stop(cause);
             }
@@ -245,7 +245,7 @@ impl Core {
         }
         let began = Instant::now();
         let result = self.scheduler.wait_until(self, || self.memtables.get().sealed.len() <= most);
-        self.shared.counters.note_stall(began.elapsed());
+        self.shared.counters.count_stall(began.elapsed());
         result
     }
 
@@ -275,7 +275,7 @@ impl Core {
         if let Some(due) = self.scheduler.owe_delay(delay, DELAY_STEP) {
             let began = Instant::now();
             self.shared.clock.sleep(due);
-            self.shared.counters.note_delay(began.elapsed());
+            self.shared.counters.count_delay(began.elapsed());
         }
     }
 

@@ -124,7 +124,7 @@ impl Writer {
         // The manifest durably says that nothing before the floor is needed.
         let first = state.sealed_logs.first_mut().unwrap_or(&mut state.log);
         if first.header().id == floor {
-            first.note_durable(first.header().base);
+            first.record_durable(first.header().base);
         }
         old
     }
@@ -140,11 +140,11 @@ impl Writer {
         let mut durable = 0;
         shared.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
         for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
-            log.note_durable(durable);
+            log.record_durable(durable);
             match log.sync(all) {
                 Ok(lsn) => durable = lsn,
                 Err(cause) => {
-                    shared.health.note_failed_sync();
+                    shared.health.count_failed_sync();
                     // The contents of the disk are now unknown: nothing may be acknowledged after
                     // this.
                     shared.stop(&cause);
@@ -173,7 +173,7 @@ impl Writer {
     ) -> Result<()> {
         let mut durable = 0;
         for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
-            log.note_durable(durable);
+            log.record_durable(durable);
             let Some((sync, outcome)) = outcomes.iter().find(|(s, _)| s.id == log.header().id)
             else {
                 // This segment was begun meanwhile: the next sync covers it.

@@ -71,7 +71,7 @@ fn apply(state: &mut CatalogState, payload: &[u8]) {
     }
 }
 
-/// A catalog is what its snapshot says; its sub-trees are those of its keyspaces.
+/// A catalog is what its snapshot says; its LSM trees are those of its keyspaces.
 fn check_state(state: &CatalogState) {
     let mut again = CatalogState::blank();
     for record in state.records() {
@@ -84,7 +84,7 @@ fn check_state(state: &CatalogState) {
     for keyspace in state.keyspaces.values() {
         let partitions = state.partitions_of(keyspace.tree).map(|(_, tree)| tree);
         for tree in std::iter::once(keyspace.tree).chain(partitions) {
-            assert!(state.has_tree(tree) && !state.is_buried(tree) && tree < state.next_tree);
+            assert!(state.has_tree(tree) && !state.is_retired(tree) && tree < state.next_tree);
             for (level, meta) in state.tables_of(tree) {
                 assert!(level < 64 && meta.smallest <= meta.largest && meta.id < state.next_file);
                 tables += 1;

@@ -317,7 +317,7 @@ fn edits() -> Vec<VersionEdit> {
                 meta: TableMeta { range_tombstones: 3, ..meta(14) },
             },
             Edit::DropPartition { root: 3, name: b"a".as_slice().into() },
-            Edit::Bury { tree: 5, segment: 11 },
+            Edit::RetireTree { tree: 5, segment: 11 },
         ]
         .into(),
     ]

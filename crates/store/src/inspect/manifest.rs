@@ -76,7 +76,7 @@ fn describe(edit: &Edit) -> String {
         Edit::DropPartition { root, name } => {
             format!("drop partition \"{}\" of sub-tree {root}", shortened(name))
         }
-        Edit::Bury { tree, segment } => {
+        Edit::RetireTree { tree, segment } => {
             format!(
                 "the log's creation of sub-tree {tree}, up to segment {segment}, does not count"
             )

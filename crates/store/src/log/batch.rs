@@ -92,7 +92,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Appends an operation of another payload, for the sub-tree `tree`. Fails as
+    /// Appends an operation of another payload, for the LSM tree `tree`. Fails as
     /// [`BatchBuilder::put`] does.
     pub(crate) fn push_again(&mut self, tree: TreeId, op: &BatchOp, payload: &[u8]) -> Result<()> {
         match op.range {

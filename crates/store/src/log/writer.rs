@@ -154,7 +154,7 @@ impl LogWriter {
     ///
     /// This writer takes no more records, whether or not the call succeeds; after a failure, call
     /// again with another `id`. It may still be synced, and must be before anything in its
-    /// successor can become durable: tell the successor with [`LogWriter::note_durable`].
+    /// successor can become durable: tell the successor with [`LogWriter::record_durable`].
     pub(crate) fn rotate(&mut self, id: FileId) -> Result<Self> {
         self.check_synced()?;
         self.discard();
@@ -229,7 +229,7 @@ impl LogWriter {
     }
 
     /// Records that the directory was synced since the segment was created.
-    pub(crate) fn note_name_synced(&mut self) {
+    pub(crate) fn record_name_synced(&mut self) {
         self.name_synced = true;
     }
 
@@ -268,7 +268,7 @@ impl LogWriter {
 
     /// Makes all committed records of this segment durable, with all metadata if `all`, and returns
     /// the place up to which the whole log is durable. That place is before this segment while an
-    /// older one is not durable (see [`LogWriter::note_durable`]). After a failure the writer does
+    /// older one is not durable ([`LogWriter::record_durable`]). After a failure the writer does
     /// nothing more.
     ///
     /// A mark that says so follows, which is not synced itself: the next record may come only much
@@ -321,7 +321,7 @@ impl LogWriter {
 
     /// Returns the place up to which the whole log is durable, after writing a mark that says so.
     fn claim_durable(&mut self) -> Lsn {
-        self.note_durable(self.durable);
+        self.record_durable(self.durable);
         let durable = self.durable;
         if self.staged_end == self.end && self.needs_mark() {
             // What was synced is durable even if this fails; the next record meets the failure.
@@ -357,7 +357,7 @@ impl LogWriter {
 
     /// Records that everything before `lsn` is durable: older segments were synced up to there, or
     /// the manifest durably says that they are not needed up to there.
-    pub(crate) fn note_durable(&mut self, lsn: Lsn) {
+    pub(crate) fn record_durable(&mut self, lsn: Lsn) {
         self.durable = self.durable.max(lsn.min(self.header.base));
         if self.durable >= self.header.base && self.name_synced {
             self.durable = self.durable.max(self.header.base + self.synced_end);

@@ -187,7 +187,7 @@ fn read_resident<'g>(
 /// A point read that keeps what it reads alive.
 pub(crate) type KeptRead<'a> = PointRead<'a, Arc<Levels>, EachStep>;
 
-/// A point read of one key in one sub-tree's tables.
+/// A point read of one key in one LSM tree's tables.
 pub(crate) struct PointRead<'a, V: Deref<Target = Levels>, G: Pinned> {
     levels: V,
     guard: G,
@@ -276,7 +276,7 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
             };
             self.block = None;
             self.next += 1;
-            if let Some(progress) = self.conclude(lookup, at, removed)? {
+            if let Some(progress) = self.finish(lookup, at, removed)? {
                 return Ok(progress);
             }
         }
@@ -288,7 +288,7 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
     /// reads.
     #[cold]
     #[inline(never)]
-    fn conclude(
+    fn finish(
         &mut self,
         lookup: Lookup,
         at: usize,
@@ -298,11 +298,11 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
             Lookup::Unsure(bracket) => self.search(bracket, at)?,
             lookup => lookup,
         };
-        Ok(self.settle(lookup, at, removed))
+        Ok(self.resolve(lookup, at, removed))
     }
 
-    /// [`PointRead::conclude`] for an answer that is sure.
-    fn settle(&self, lookup: Lookup, at: usize, removed: SeqNo) -> Option<Progress<Found>> {
+    /// [`PointRead::finish`] for an answer that is sure.
+    fn resolve(&self, lookup: Lookup, at: usize, removed: SeqNo) -> Option<Progress<Found>> {
         Some(match lookup {
             // Entries in further candidates are older.
             Lookup::Absent | Lookup::Unsure(_) if removed > 0 => Progress::Done(Found::Nothing),
@@ -348,7 +348,7 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
                 Lookup::Absent => {}
                 Lookup::Value(_, value) => return Ok(Progress::Done(Found::Value(value))),
                 other => {
-                    if let Some(progress) = self.conclude(other, at, 0)? {
+                    if let Some(progress) = self.finish(other, at, 0)? {
                         return Ok(progress);
                     }
                 }
@@ -366,7 +366,7 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
                 Some(mut bracket) => table.search_in(&block, &mut bracket, key, hash, seq)?,
                 None => table.lookup_in(&block, key, hash, seq)?,
             };
-            if let Some(progress) = self.conclude(lookup, at, removed)? {
+            if let Some(progress) = self.finish(lookup, at, removed)? {
                 return Ok(progress);
             }
         }

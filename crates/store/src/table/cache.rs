@@ -37,8 +37,9 @@ use crate::slice::BlockRef;
 const OVERHEAD_BYTES: u64 = 144;
 /// The share of the cache for blocks that were used again since they came, or came again; the
 /// others are on trial. A larger share keeps hardly more of the blocks that point reads use again
-/// and again. It also hurts scans, whose blocks come many at once: with a share of 0.97, scans read
-/// 4 % more often.
+/// and again, and hurts scans, whose blocks come many at once. In a model of the cache (1.7 million
+/// keys, a tenth of them in memory, Zipf 0.99) 0.97 in place of 0.8 has points hit 72.1 % instead
+/// of 72.3 %, and scans read each block 0.571 instead of 0.549 times.
 const PROVEN_SHARE: f64 = 0.8;
 /// The number of evicted blocks that are remembered, as a share of those that there is room for. A
 /// remembered block that comes back counts as used again.

@@ -20,35 +20,35 @@ pub(crate) enum Edit {
         /// The number.
         identity: u64,
     },
-    /// A new keyspace with an empty sub-tree.
+    /// A new keyspace with an empty LSM tree.
     CreateKeyspace {
         /// Its number. It was never used before, except by the keyspace that the edit before drops
-        /// to change options. The same holds for its sub-tree.
+        /// to change options. The same holds for its LSM tree.
         id: u32,
         /// Its name; no other keyspace has it.
         name: String,
         /// Its options, as the engine encodes them.
         options: Vec<u8>,
-        /// Its sub-tree.
+        /// Its LSM tree.
         tree: TreeId,
     },
-    /// The keyspace, its sub-tree and all tables of it are removed.
+    /// The keyspace, its LSM tree and all tables of it are removed.
     DropKeyspace {
         /// Its number.
         id: u32,
     },
-    /// The keyspace has a new, empty sub-tree; the old one is removed with all its tables.
+    /// The keyspace has a new, empty LSM tree; the old one is removed with all its tables.
     ReplaceTree {
         /// The keyspace's number.
         keyspace: u32,
-        /// The sub-tree it has.
+        /// The LSM tree it has.
         old: TreeId,
-        /// The sub-tree it gets; never used before.
+        /// The LSM tree it gets; never used before.
         new: TreeId,
     },
     /// A table becomes part of a level.
     AddTable {
-        /// The sub-tree.
+        /// The LSM tree.
         tree: TreeId,
         /// The level, below [`LEVELS_MAX`](crate::types::LEVELS_MAX).
         level: u8,
@@ -57,7 +57,7 @@ pub(crate) enum Edit {
     },
     /// A table is no longer part of a level. To move a table, remove it before it is added.
     RemoveTable {
-        /// The sub-tree.
+        /// The LSM tree.
         tree: TreeId,
         /// The level that has it.
         level: u8,
@@ -75,7 +75,7 @@ pub(crate) enum Edit {
     NextIds {
         /// The next number of a file.
         file: FileId,
-        /// The next number of a sub-tree.
+        /// The next number of a LSM tree.
         tree: TreeId,
         /// The next number of a keyspace.
         keyspace: u32,
@@ -85,25 +85,25 @@ pub(crate) enum Edit {
         /// The number.
         seq: SeqNo,
     },
-    /// A new partition with an empty sub-tree.
+    /// A new partition with an empty LSM tree.
     CreatePartition {
-        /// The sub-tree of its keyspace.
+        /// The LSM tree of its keyspace.
         root: TreeId,
         /// Its name; no other partition of the keyspace has it.
         name: Box<[u8]>,
-        /// Its sub-tree; never used before.
+        /// Its LSM tree; never used before.
         tree: TreeId,
     },
-    /// The partition, its sub-tree and all tables of it are removed.
+    /// The partition, its LSM tree and all tables of it are removed.
     DropPartition {
-        /// The sub-tree of its keyspace.
+        /// The LSM tree of its keyspace.
         root: TreeId,
         /// Its name.
         name: Box<[u8]>,
     },
     /// A partition is dropped that the manifest does not know: its creation is in the log.
-    Bury {
-        /// Its sub-tree.
+    RetireTree {
+        /// Its LSM tree.
         tree: TreeId,
         /// The last segment that may hold its creation.
         segment: FileId,

@@ -243,7 +243,7 @@ impl Encoder {
                 self.u8(9);
                 self.u64(*seq);
             }
-            Edit::CreatePartition { .. } | Edit::DropPartition { .. } | Edit::Bury { .. } => {
+            Edit::CreatePartition { .. } | Edit::DropPartition { .. } | Edit::RetireTree { .. } => {
                 self.partition_edit(edit);
             }
         }
@@ -262,7 +262,7 @@ impl Encoder {
                 self.u32(*root);
                 self.string(name);
             }
-            Edit::Bury { tree, segment } => {
+            Edit::RetireTree { tree, segment } => {
                 self.u8(12);
                 self.u32(*tree);
                 self.u64(*segment);
@@ -388,7 +388,7 @@ impl<'a> Decoder<'a> {
             11 => {
                 Edit::DropPartition { root: self.u32("a sub-tree")?, name: self.partition_name()? }
             }
-            12 => Edit::Bury { tree: self.u32("a sub-tree")?, segment: self.file_id()? },
+            12 => Edit::RetireTree { tree: self.u32("a sub-tree")?, segment: self.file_id()? },
             _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 15" }),
         })
     }

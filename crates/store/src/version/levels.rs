@@ -1,4 +1,4 @@
-//! The levels of one sub-tree: which tables hold its entries, at one moment.
+//! The levels of one LSM tree: which tables hold its entries, at one moment.
 //!
 //! A [`Levels`] never changes; flushes and compactions publish a new one. Level 0 holds flushed
 //! tables, which may overlap, newest first. Each deeper level holds tables in key order that do
@@ -13,7 +13,7 @@ use crate::{
     types::{FileId, SeqNo},
 };
 
-/// The tables of one sub-tree.
+/// The tables of one LSM tree.
 #[derive(Default)]
 pub(crate) struct Levels {
     /// Newest first.
@@ -194,7 +194,7 @@ impl Levels {
     }
 
     /// Records that no table is hidden while there are these snapshots.
-    pub(crate) fn note_looked_through(&self, snapshots: &[SeqNo]) {
+    pub(crate) fn record_looked_through(&self, snapshots: &[SeqNo]) {
         *self.looked_through.lock() = Some(snapshots.to_vec());
     }
 

@@ -1,4 +1,4 @@
-//! Which tables make up each sub-tree, and the manifest that remembers it.
+//! Which tables make up each LSM tree, and the manifest that remembers it.
 
 pub(crate) mod edit;
 pub(crate) mod format;

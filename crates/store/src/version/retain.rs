@@ -1,7 +1,7 @@
 //! Which versions of a key must stay.
 //!
-//! Live snapshots cut the sequence numbers into strata. Of the versions in one stratum, a reader
-//! sees none but the newest. So of each key the newest version of each stratum stays. In the
+//! Live snapshots cut the sequence numbers into stripes. Of the versions in one stripe, a reader
+//! sees none but the newest. So of each key the newest version of each stripe stays. In the
 //! deepest level, a tombstone that every snapshot sees has nothing left to hide, and a value that
 //! every snapshot sees no longer needs its sequence number.
 
@@ -13,8 +13,8 @@ pub(crate) struct Retain {
     snapshots: Vec<SeqNo>,
     deepest: bool,
     key: Vec<u8>,
-    /// The stratum of the last version of `key`; `None` before the first key.
-    stratum: Option<usize>,
+    /// The stripe of the last version of `key`; `None` before the first key.
+    stripe: Option<usize>,
 }
 
 impl Retain {
@@ -22,21 +22,21 @@ impl Retain {
     pub(crate) fn new(mut snapshots: Vec<SeqNo>, deepest: bool) -> Self {
         snapshots.sort_unstable();
         snapshots.dedup();
-        Self { snapshots, deepest, key: Vec::new(), stratum: None }
+        Self { snapshots, deepest, key: Vec::new(), stripe: None }
     }
 
-    /// Forgets the last key: the next entry belongs to another sub-tree.
+    /// Forgets the last key: the next entry belongs to another LSM tree.
     pub(crate) fn next_run(&mut self) {
-        self.stratum = None;
+        self.stripe = None;
     }
 
     /// Returns true if the last entry was of the same key as `key`.
     pub(crate) fn is_same_key(&self, key: &[u8]) -> bool {
-        self.stratum.is_some() && self.key == key
+        self.stripe.is_some() && self.key == key
     }
 
-    /// The stratum of a write: the number of snapshots that are older than it.
-    fn stratum_of(&self, seq: SeqNo) -> usize {
+    /// The stripe of a write: the number of snapshots that are older than it.
+    fn stripe_of(&self, seq: SeqNo) -> usize {
         self.snapshots.partition_point(|snapshot| *snapshot < seq)
     }
 
@@ -45,14 +45,14 @@ impl Retain {
     #[inline]
     pub(crate) fn is_hidden(&self, seq: SeqNo, over: &[SeqNo]) -> bool {
         let mut newer = over.iter().take_while(|removed| **removed > seq);
-        newer.any(|removed| self.stratum_of(*removed) == self.stratum_of(seq))
+        newer.any(|removed| self.stripe_of(*removed) == self.stripe_of(seq))
     }
 
     /// Returns true if no snapshot sees anything older than this write. Its tombstone is then
     /// needed only while anything older exists at all.
     #[inline]
     pub(crate) fn is_oldest_seen(&self, seq: SeqNo) -> bool {
-        self.stratum_of(seq) == 0
+        self.stripe_of(seq) == 0
     }
 
     /// The live snapshots, ascending.
@@ -62,18 +62,18 @@ impl Retain {
 
     /// The sequence number under which the entry stays, or `None` if it is dropped.
     pub(crate) fn judge(&mut self, key: &[u8], seq: SeqNo, kind: Kind) -> Option<SeqNo> {
-        let stratum = self.stratum_of(seq);
+        let stripe = self.stripe_of(seq);
         let same_key = self.is_same_key(key);
-        if same_key && self.stratum == Some(stratum) {
+        if same_key && self.stripe == Some(stripe) {
             return None;
         }
         if !same_key {
             self.key.clear();
             self.key.extend_from_slice(key);
         }
-        // In sorted order the strata of one key descend, so 0 is its last.
-        self.stratum = Some(stratum);
-        let settled = self.deepest && stratum == 0;
+        // In sorted order the stripes of one key descend, so 0 is its last.
+        self.stripe = Some(stripe);
+        let settled = self.deepest && stripe == 0;
         match kind {
             Kind::Tombstone if settled => None,
             Kind::Value | Kind::LargeValue if settled => Some(0),

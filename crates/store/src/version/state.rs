@@ -28,11 +28,11 @@ pub(crate) struct KeyspaceState {
     pub(crate) name: String,
     /// Its options, as the engine encodes them.
     pub(crate) options: Vec<u8>,
-    /// Its sub-tree.
+    /// Its LSM tree.
     pub(crate) tree: TreeId,
 }
 
-/// The tables of one sub-tree.
+/// The tables of one LSM tree.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct TreeState {
     levels: Vec<BTreeMap<FileId, Arc<TableMeta>>>,
@@ -49,13 +49,13 @@ pub(crate) struct CatalogState {
     pub(crate) keyspaces: Tracked<u32, Arc<KeyspaceState>>,
     /// The numbers of the keyspaces by name.
     names: Tracked<String, u32>,
-    /// The numbers of the keyspaces by their sub-trees.
+    /// The numbers of the keyspaces by their LSM trees.
     roots: Tracked<TreeId, u32>,
-    /// The sub-trees of partitions, by the sub-tree of the keyspace and the partition's name.
+    /// The LSM trees of partitions, by the LSM tree of the keyspace and the partition's name.
     partitions: Tracked<(TreeId, Arc<[u8]>), TreeId>,
-    /// Sub-trees of dropped partitions whose creation the log may still hold, with the last segment
+    /// LSM trees of dropped partitions whose creation the log may still hold, with the last segment
     /// that may hold it.
-    buried: Tracked<TreeId, FileId>,
+    retired: Tracked<TreeId, FileId>,
     trees: Tracked<TreeId, Arc<TreeState>>,
     /// The first log segment that is needed.
     pub(crate) log_floor: FileId,
@@ -66,7 +66,7 @@ pub(crate) struct CatalogState {
     has_no_log: bool,
     /// No file has this number or a greater one.
     pub(crate) next_file: FileId,
-    /// No sub-tree ever had this number or a greater one.
+    /// No LSM tree ever had this number or a greater one.
     pub(crate) next_tree: TreeId,
     /// No keyspace ever had this number or a greater one.
     pub(crate) next_keyspace: u32,
@@ -74,7 +74,7 @@ pub(crate) struct CatalogState {
     pub(crate) last_seq: SeqNo,
 }
 
-/// The identity; the log's floor and its place; the next file, sub-tree and keyspace; and the last
+/// The identity; the log's floor and its place; the next file, LSM tree and keyspace; and the last
 /// sequence number.
 type Numbers = (u64, (FileId, Lsn), (FileId, TreeId, u32), SeqNo);
 
@@ -94,7 +94,7 @@ impl CatalogState {
             names: Tracked::default(),
             roots: Tracked::default(),
             partitions: Tracked::default(),
-            buried: Tracked::default(),
+            retired: Tracked::default(),
             trees: Tracked::default(),
             log_floor: 0,
             log_lsn: 0,
@@ -107,7 +107,7 @@ impl CatalogState {
     }
 
     /// Applies all edits, or none if one contradicts the catalog; the error says which. O(log
-    /// catalog) for each edit, and O(its tables) for each sub-tree whose tables change.
+    /// catalog) for each edit, and O(its tables) for each LSM tree whose tables change.
     pub(crate) fn apply(&mut self, edit: &VersionEdit) -> Result<(), String> {
         let numbers = self.numbers();
         let outcome = edit.edits.iter().try_for_each(|edit| self.apply_one(edit));
@@ -117,7 +117,7 @@ impl CatalogState {
                 self.names.$end();
                 self.roots.$end();
                 self.partitions.$end();
-                self.buried.$end();
+                self.retired.$end();
                 self.trees.$end();
             }};
         }
@@ -159,8 +159,8 @@ impl CatalogState {
         for ((root, name), tree) in self.partitions.iter() {
             edits.push(Edit::CreatePartition { root: *root, name: (**name).into(), tree: *tree });
         }
-        for (&tree, &segment) in self.buried.iter() {
-            edits.push(Edit::Bury { tree, segment });
+        for (&tree, &segment) in self.retired.iter() {
+            edits.push(Edit::RetireTree { tree, segment });
         }
         for (&tree, state) in self.trees.iter() {
             edits.extend(state.add_tables(tree));
@@ -214,8 +214,8 @@ impl CatalogState {
         self.trees.values().flat_map(|tree| tree.tables().map(|(_, meta)| meta))
     }
 
-    /// The tables of a sub-tree with their levels: level by level, and within a level in the order
-    /// of their numbers. Empty if there is no such sub-tree.
+    /// The tables of a LSM tree with their levels: level by level, and within a level in the order
+    /// of their numbers. Empty if there is no such LSM tree.
     pub(crate) fn tables_of(&self, tree: TreeId) -> impl Iterator<Item = (usize, &TableMeta)> {
         self.trees.get(&tree).into_iter().flat_map(|tree| tree.tables())
     }
@@ -245,10 +245,10 @@ impl CatalogState {
             Edit::RemoveTable { tree, level, id } => self.remove_table(*tree, *level, *id),
             Edit::LogFloor { segment, lsn } => {
                 advance(&mut self.log_floor, *segment, "the log's floor")?;
-                let risen = self.buried.iter().filter(|(_, last)| **last < *segment);
+                let risen = self.retired.iter().filter(|(_, last)| **last < *segment);
                 let risen: Vec<TreeId> = risen.map(|(tree, _)| *tree).collect();
                 for tree in risen {
-                    self.buried.remove(&tree);
+                    self.retired.remove(&tree);
                 }
                 advance(&mut self.log_lsn, *lsn, "the place of the log's floor")
             }
@@ -260,7 +260,7 @@ impl CatalogState {
             Edit::LastSeq { seq } => advance(&mut self.last_seq, *seq, "the last sequence number"),
             Edit::CreatePartition { root, name, tree } => self.create_partition(*root, name, *tree),
             Edit::DropPartition { root, name } => self.drop_partition(*root, name),
-            Edit::Bury { tree, segment } => self.bury(*tree, *segment),
+            Edit::RetireTree { tree, segment } => self.retire(*tree, *segment),
         }
     }
 
@@ -301,7 +301,7 @@ impl CatalogState {
         Ok(())
     }
 
-    /// Removes a keyspace's sub-tree with those of its partitions.
+    /// Removes a keyspace's LSM tree with those of its partitions.
     fn remove_trees(&mut self, root: TreeId) {
         self.trees.remove(&root);
         let names: Vec<Arc<[u8]>> =
@@ -313,22 +313,22 @@ impl CatalogState {
         }
     }
 
-    /// The partitions of the keyspace whose sub-tree is `root`, in the order of their names.
+    /// The partitions of the keyspace whose LSM tree is `root`, in the order of their names.
     pub(crate) fn partitions_of(&self, root: TreeId) -> impl Iterator<Item = (&Arc<[u8]>, TreeId)> {
         let from = (root, Arc::from([]));
         let all = self.partitions.range(from..).take_while(move |((of, _), _)| *of == root);
         all.map(|((_, name), tree)| (name, *tree))
     }
 
-    /// Returns true if there is a sub-tree of this number.
+    /// Returns true if there is a LSM tree of this number.
     pub(crate) fn has_tree(&self, tree: TreeId) -> bool {
         self.trees.contains_key(&tree)
     }
 
-    /// Returns true if a partition with this sub-tree was dropped and the log may still hold its
+    /// Returns true if a partition with this LSM tree was dropped and the log may still hold its
     /// creation.
-    pub(crate) fn is_buried(&self, tree: TreeId) -> bool {
-        self.buried.contains_key(&tree)
+    pub(crate) fn is_retired(&self, tree: TreeId) -> bool {
+        self.retired.contains_key(&tree)
     }
 
     fn create_partition(&mut self, root: TreeId, name: &[u8], tree: TreeId) -> Result<(), String> {
@@ -350,20 +350,20 @@ impl CatalogState {
         Ok(())
     }
 
-    fn bury(&mut self, tree: TreeId, segment: FileId) -> Result<(), String> {
+    fn retire(&mut self, tree: TreeId, segment: FileId) -> Result<(), String> {
         if self.trees.contains_key(&tree) {
-            return Err(format!("sub-tree {tree} buried alive"));
+            return Err(format!("sub-tree {tree} retired while it lives"));
         }
         self.next_tree = self.next_tree.max(tree.saturating_add(1));
         if segment >= self.log_floor {
-            self.buried.insert(tree, segment);
+            self.retired.insert(tree, segment);
         }
         Ok(())
     }
 
     fn add_tree(&mut self, tree: TreeId) -> Result<(), String> {
-        if self.is_buried(tree) {
-            return Err(format!("the buried sub-tree {tree}"));
+        if self.is_retired(tree) {
+            return Err(format!("the retired sub-tree {tree}"));
         }
         if self.trees.insert(tree, Arc::default()).is_some() {
             return Err(format!("a second sub-tree {tree}"));
@@ -409,7 +409,7 @@ impl CatalogState {
 }
 
 impl TreeState {
-    /// The edits that give its tables to the empty sub-tree `tree`.
+    /// The edits that give its tables to the empty LSM tree `tree`.
     fn add_tables(&self, tree: TreeId) -> impl Iterator<Item = Edit> {
         (0..).zip(&self.levels).flat_map(move |(level, tables)| {
             let add = move |meta: &Arc<TableMeta>| Edit::AddTable {

@@ -92,7 +92,7 @@ fn every_edit() -> VersionEdit {
         Edit::AddTable { tree: 7, level: 0, meta: ranged(meta(15)) },
         Edit::AddTable { tree: 7, level: 0, meta: ranged(shared_meta(16)) },
         Edit::DropPartition { root: 3, name: b"one".as_slice().into() },
-        Edit::Bury { tree: 6, segment: 12 },
+        Edit::RetireTree { tree: 6, segment: 12 },
     ];
     VersionEdit::from([edits(), of_partitions].concat())
 }
@@ -143,7 +143,7 @@ fn golden_bytes_of_edits_of_partitions() {
     let edits = vec![
         partition(1, b"ab", 2),
         Edit::DropPartition { root: 1, name: b"ab".as_slice().into() },
-        Edit::Bury { tree: 2, segment: 5 },
+        Edit::RetireTree { tree: 2, segment: 5 },
         Edit::AddTable { tree: 2, level: 0, meta: shared_meta(1) },
     ];
     let expected = [
@@ -199,23 +199,23 @@ fn partitions_come_and_go_with_their_keyspace_and_the_log() {
         partition(1, b"c", 4),
         partition(7, b"a", 9),
         Edit::DropPartition { root: 1, name: b"c".as_slice().into() },
-        Edit::Bury { tree: 4, segment: 1 },
+        Edit::RetireTree { tree: 4, segment: 1 },
     ] {
         assert!(apply(vec![refused.clone()]).is_err(), "{refused:?}");
     }
     let cleared = apply(vec![Edit::ReplaceTree { keyspace: 1, old: 1, new: 10 }]).unwrap();
     assert_eq!(cleared.partitions_of(1).count() + cleared.tables().count(), 0);
     assert!(!cleared.has_tree(3) && !cleared.has_tree(4) && cleared.has_tree(5));
-    let buried = apply(vec![Edit::Bury { tree: 11, segment: 20 }]).unwrap();
-    assert!(buried.is_buried(11) && buried.next_tree == 12);
-    assert!(apply(vec![partition(10, b"a", 11)]).is_err(), "what is buried stays so");
+    let retired = apply(vec![Edit::RetireTree { tree: 11, segment: 20 }]).unwrap();
+    assert!(retired.is_retired(11) && retired.next_tree == 12);
+    assert!(apply(vec![partition(10, b"a", 11)]).is_err(), "what is retired stays so");
     let mut again = CatalogState::blank();
-    again.apply(&buried.snapshot()).unwrap();
-    assert_eq!(again, buried);
+    again.apply(&retired.snapshot()).unwrap();
+    assert_eq!(again, retired);
     let at = |segment| vec![Edit::LogFloor { segment, lsn: 0 }];
-    assert!(apply(at(20)).unwrap().is_buried(11));
-    assert!(!apply(at(21)).unwrap().is_buried(11));
-    assert!(!apply(vec![Edit::Bury { tree: 11, segment: 20 }]).unwrap().is_buried(11));
+    assert!(apply(at(20)).unwrap().is_retired(11));
+    assert!(!apply(at(21)).unwrap().is_retired(11));
+    assert!(!apply(vec![Edit::RetireTree { tree: 11, segment: 20 }]).unwrap().is_retired(11));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The payload of a log record: one batch of writes, atomic over all sub-trees.
+//! The payload of a log record: one batch of writes, atomic over all LSM trees.
 //!
 //! `[first sequence number u64][count u32]` then the operations, each `[tree varint][kind u8][key
 //! length varint][key]` and for a value `[value length varint][value]`. A removal of a range (kind
@@ -63,7 +63,7 @@ pub(crate) enum RangeEnd {
 /// One operation: the places of its key and value in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchOp {
-    /// The sub-tree it is for.
+    /// The LSM tree it is for.
     pub(crate) tree: TreeId,
     /// [`Kind::Value`] or [`Kind::Tombstone`].
     pub(crate) kind: Kind,

@@ -1,8 +1,8 @@
 //! The payload of a log record that creates partitions, and how the two kinds of payload are told
 //! apart.
 //!
-//! `[2^64 - 1 u64][count u32]`, then for each partition `[sub-tree of the keyspace varint]
-//! [sub-tree of the partition varint][name length varint][name]`. A batch cannot begin like that:
+//! `[2^64 - 1 u64][count u32]`, then for each partition `[LSM tree of the keyspace varint]
+//! [LSM tree of the partition varint][name length varint][name]`. A batch cannot begin like that:
 //! its sequence numbers are below 2^56.
 
 use super::batch::{Batch, BatchFault};
@@ -17,9 +17,9 @@ const HEADER_BYTES: usize = 12;
 /// A partition that was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Creation {
-    /// The sub-tree of its keyspace.
+    /// The LSM tree of its keyspace.
     pub(crate) root: TreeId,
-    /// Its own sub-tree.
+    /// Its own LSM tree.
     pub(crate) tree: TreeId,
     /// Its name.
     pub(crate) name: Box<[u8]>,

@@ -95,7 +95,7 @@ impl History {
         while let Some(older) = self.older.first_mut() {
             let Ok(durable) = older.sync(all) else { return };
             assert!(durable == older.end_lsn() || older.durable_lsn() < older.header().base);
-            self.older.get_mut(1).unwrap_or(&mut self.writer).note_durable(durable);
+            self.older.get_mut(1).unwrap_or(&mut self.writer).record_durable(durable);
             self.older.remove(0);
         }
         if let Ok(durable) = self.writer.sync(all) {
@@ -115,7 +115,7 @@ impl History {
     /// What the engine does once tables hold everything in older segments.
     fn flush(&mut self) {
         let header = *self.writer.header();
-        self.writer.note_durable(header.base);
+        self.writer.record_durable(header.base);
         self.start = LogStart { segment: header.id, lsn: header.base, must_exist: false };
         self.older.clear();
         self.acked.retain(|(end, _)| *end > header.base);

@@ -61,7 +61,7 @@ fn golden_bytes_of_a_segment() {
     };
     let mut writer = LogWriter::create(&fs.shared(), dir(), header).unwrap();
     writer.append(&[b"hello", b" log"]).unwrap();
-    writer.note_durable(100);
+    writer.record_durable(100);
     writer.sync(false).unwrap();
     let hex: String = fs.read("000007.log").iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = [
@@ -101,7 +101,7 @@ fn a_log_is_read_back_over_segments() {
     assert_eq!(second.header().base, first.end_lsn());
     second.append(&[b"three"]).unwrap();
     first.sync(false).unwrap();
-    second.note_durable(first.durable_lsn());
+    second.record_durable(first.durable_lsn());
     second.close().unwrap();
 
     let (recovery, records) = replay(&fs, START).unwrap();
