@@ -16,8 +16,8 @@ pub struct ShareStats {
     pub runs: u64,
     /// Sequence number of the last write that can be read.
     pub applied: u64,
-    /// Bytes of one leaf; of a trained array ([`Preset::FineStore`]) and what belongs to it, the
-    /// mean.
+    /// Bytes of one leaf; of a trained array ([`Preset::FineStore`](crate::Preset::FineStore)) and
+    /// what belongs to it, the mean.
     pub leaf_bytes: u64,
     /// Bytes of memory that clients map, of leaves and directory.
     pub mapped_bytes: u64,
@@ -32,12 +32,14 @@ pub struct ShareStats {
     /// How gets of clients went, as they reported it: seconds ago, and never what a client did
     /// since its last report if it died.
     pub gets: GetCounts,
-    /// What models have cost that clients keep, of [`Preset::XStore`] and [`Preset::FineStore`].
+    /// What models have cost that clients keep, of [`Preset::XStore`](crate::Preset::XStore) and
+    /// [`Preset::FineStore`](crate::Preset::FineStore).
     pub models: ModelStats,
 }
 
-/// What a host did for the models that clients of a keyspace keep, of [`Preset::XStore`]. Of
-/// [`Preset::FineStore`], whose models are the lines of arrays, it has the first four numbers.
+/// What a host did for the models that clients of a keyspace keep, of
+/// [`Preset::XStore`](crate::Preset::XStore). Of [`Preset::FineStore`](crate::Preset::FineStore),
+/// whose models are the lines of arrays, it has the first four numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelStats {
