@@ -349,6 +349,7 @@ mod tests {
         // Other tests have threads too, but not as many at a time.
         assert!((0..400).filter_map(index).all(|index| index < 200));
     }
+
     thread_local! {
         static LAST: PinsLate = const { PinsLate };
         static HELD: Cell<Option<Guard>> = const { Cell::new(None) };

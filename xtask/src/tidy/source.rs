@@ -16,11 +16,11 @@ const FUNCTION_LINES_HARD: usize = 90;
 
 /// The only places where `unsafe` may be written, as prefixes of paths.
 const UNSAFE_ALLOWED: [&str; 41] = [
-    // Maps memory that other processes read or write.
     // Runs something in a forked child.
     "crates/remote/tests/fork.rs",
     // The prefetch instruction.
     "crates/remote/src/prefetch.rs",
+    // Maps memory that other processes read or write.
     "crates/remote/src/region/space.rs",
     // A C library that is opened by name, and memory that devices reach.
     "crates/remote/src/verbs/abi.rs",

@@ -149,6 +149,10 @@ impl<S: Schema> IndexCore<S> {
             Bucket::prefetch(bucket);
             return bucket.get(probe.word, reader::<S>(probe));
         }
+        #[cfg_attr(
+            not(feature = "published"),
+            expect(clippy::infallible_destructuring_match, reason = "there are other leaves")
+        )]
         let leaf = match place.leaf {
             AnyLeaf::Buckets(leaf) => leaf,
             #[cfg(feature = "published")]
@@ -165,6 +169,10 @@ impl<S: Schema> IndexCore<S> {
     pub(crate) fn write(&self, probe: KeyProbe<'_>, action: Action, guard: &Guard) -> WriteOutcome {
         loop {
             let place = self.place(probe, guard);
+            #[cfg_attr(
+                not(feature = "published"),
+                expect(clippy::infallible_destructuring_match, reason = "there are other leaves")
+            )]
             let leaf = match place.leaf {
                 AnyLeaf::Buckets(leaf) => leaf,
                 #[cfg(feature = "published")]

@@ -216,7 +216,7 @@ impl<'w> Record<'w> {
         })
     }
 
-    /// the record that begins at a line, in a region with checksums; `None` if it does not prove
+    /// The record that begins at a line, in a region with checksums; `None` if it does not prove
     /// itself. Of one that is not all here nothing is proven.
     pub(super) fn sealed(words: &'w [u64], first_line: u32) -> Option<Self> {
         let record = Self::parse(words)?;

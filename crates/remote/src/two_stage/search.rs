@@ -156,7 +156,7 @@ impl Client {
         self.read(fabric, &extents)
     }
 
-    /// the record that begins at a line, in a piece of the last read.
+    /// The record that begins at a line, in a piece of the last read.
     pub(super) fn record(&self, piece: usize, first_line: u32) -> Option<Record<'_>> {
         let (words, _) = self.image.piece(piece)?;
         match self.sizes.has_checksums() {

@@ -133,7 +133,7 @@ impl Core {
         let guard = rhumb_sync::epoch::pin();
         let trees = self.trees.lock();
         let most = trees.live().map(|tree| tree.levels.load(&guard).l0.len()).max();
-        self.scheduler.zero_tables_max.store(most.unwrap_or(0), Ordering::Relaxed);
+        self.scheduler.l0_tables_max.store(most.unwrap_or(0), Ordering::Relaxed);
         self.scheduler.tables_changed.store(true, Ordering::Relaxed);
     }
 }

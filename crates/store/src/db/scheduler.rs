@@ -42,7 +42,7 @@ pub(crate) struct Scheduler {
     /// The error of other work of the pool if it panicked. It is never cleared.
     upkeep_failure: Mutex<Option<Error>>,
     /// The number of tables of level 0 in the LSM tree that has the most.
-    pub(crate) zero_tables_max: AtomicUsize,
+    pub(crate) l0_tables_max: AtomicUsize,
     /// Set when the tables of a LSM tree change, so that small files are looked for.
     pub(crate) tables_changed: AtomicBool,
     owed_ns: AtomicU64,
@@ -109,7 +109,7 @@ impl Scheduler {
     /// The delay by which writers are slowed down: none while the pool keeps up, then smoothly
     /// more. `memory` is the share of the memtables' room that is taken, from 0 to 1.
     pub(crate) fn delay_ns_per_kib(&self, memory: f64) -> u64 {
-        let tables = self.zero_tables_max.load(Ordering::Relaxed);
+        let tables = self.l0_tables_max.load(Ordering::Relaxed);
         let span = (L0_TABLES_SLOWEST - L0_TABLES_SLOW) as f64;
         let behind = (tables.saturating_sub(L0_TABLES_SLOW) as f64 / span).min(1.0);
         // The first half of the last memtable's room is free of delay; the rest is given out ever

@@ -107,8 +107,8 @@ impl Writer {
         Ok(LogFloor { segment: id, lsn })
     }
 
-    /// Hands segments that no memtable needs any more to the next [`Core::reclaim`], which removes
-    /// them.
+    /// Hands segments that no memtable needs any more to the next reclaim of the database, which
+    /// removes them.
     pub(crate) fn release_logs(&self, state: &mut WriteState) {
         let old = self.take_obsolete_logs(state);
         self.old_logs.lock().extend(old);
