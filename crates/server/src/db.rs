@@ -9,7 +9,7 @@ use std::{
     ops::Bound,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -28,6 +28,7 @@ use crate::{
         member,
     },
     health::Health,
+    key_event::EventClass,
     locks::Locks,
     segments::Learned,
     watch::Watches,
@@ -76,6 +77,8 @@ pub(crate) struct Databases {
     pub(crate) submitted: AtomicUsize,
     pub(crate) locks: Locks,
     pub(crate) watches: Watches,
+    /// The kinds of events that clients are told of: bits of [`EventClass`].
+    events: AtomicU32,
     pub(crate) health: Arc<Health>,
 }
 
@@ -132,6 +135,7 @@ impl Databases {
             submitted: AtomicUsize::new(0),
             locks: Locks::default(),
             watches: Watches::default(),
+            events: AtomicU32::new(0),
             health,
         };
         databases.set_fsync(fsync);
@@ -227,6 +231,12 @@ impl Databases {
             slot.store(number, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Returns true if clients are told of events of this kind.
+    #[inline]
+    pub(crate) fn listens_to(&self, class: EventClass) -> bool {
+        self.events.load(Ordering::Relaxed) & class.0 != 0
     }
 
     /// When a write is forced to the disk.

@@ -4,14 +4,13 @@
 //! A command's handler is the same in all cases; what differs is where its reads come from and
 //! where its writes go.
 
-use std::time::Instant;
-
-use rhumb::Result;
+use std::time::{Duration, Instant};
 
 use crate::{
     command::{Client, Command, Context, Done, Flags, Locking, keys_of},
     commit::{self, CommitGroups, CommitHandle},
     db::{Databases, now_ms},
+    fault::{Fault, Wait},
     locks::Held,
     resp::{Args, Reply},
     server::Server,
@@ -69,7 +68,7 @@ impl<'s> Runner<'_, 's> {
         let databases = &self.server.databases;
         let txn = Txn::new(databases, databases.number(self.client.database), now_ms());
         let (server, client, out) = (self.server, &mut *self.client, &mut *self.out);
-        Context { server, client, txn, out, in_exec: false, absent: 0 }
+        Context { server, client, txn, out, in_exec: false, may_take_long: false, absent: 0 }
     }
 
     /// Takes back the replies from `from` on and writes the error of a command that failed.
@@ -80,17 +79,39 @@ impl<'s> Runner<'_, 's> {
         }
     }
 
-    /// Runs one command by itself: locks, handler, commit, reply.
-    pub(crate) fn alone(&mut self, (command, args): Call<'_>) {
+    /// Runs one command by itself: locks, handler, commit, reply. Returns what it waits for, if
+    /// it has not replied.
+    pub(crate) fn alone(&mut self, call: Call<'_>) -> Option<Box<Wait>> {
         let (from, began) = (self.out.len(), Instant::now());
+        let mut done = Err(Fault::TakesLong);
+        if !call.0.flags.has(Flags::SLOW) {
+            done = self.attempt(call, false);
+        }
+        if let Err(Fault::TakesLong) = done {
+            self.out.truncate(from);
+            done = tokio::task::block_in_place(|| self.attempt(call, true));
+        }
+        if let Err(Fault::Wait(wait)) = done {
+            self.out.truncate(from);
+            return Some(wait);
+        }
+        self.reply_error(from, done);
+        self.note_if_slow(call, began.elapsed());
+        None
+    }
+
+    fn attempt(&mut self, (command, args): Call<'_>, may_take_long: bool) -> Done {
         let locks = lock(&self.server.databases, self.groups, command, args);
         let mut context = self.context();
+        context.may_take_long = may_take_long;
         let done = (command.run)(&mut context, args);
         let done = done.and_then(|()| Ok(commit::transaction(&mut context.txn)?));
         context.count_absent();
         drop(locks);
-        self.reply_error(from, done);
-        let took = began.elapsed();
+        done
+    }
+
+    fn note_if_slow(&self, (command, args): Call<'_>, took: Duration) {
         if self.server.is_slow(took) {
             let keys = keys_of(command, args).count();
             self.server.note_slow(&self.client.info, command.name, (1, keys), took);
@@ -99,7 +120,14 @@ impl<'s> Runner<'_, 's> {
 
     /// Runs one command in the commit group of its worker. Its reply holds if the group's commit
     /// does, whose handle is returned. `None` if the command has failed, and has replied so.
-    pub(crate) fn join(&mut self, (command, args): Call<'_>) -> Option<CommitHandle> {
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TakesLong`] if it is to be run alone. It has not replied.
+    pub(crate) fn join(
+        &mut self,
+        (command, args): Call<'_>,
+    ) -> Result<Option<CommitHandle>, Fault> {
         let (databases, groups, from) = (&self.server.databases, self.groups, self.out.len());
         let joined = groups.join(databases, keys_of(command, args), |pending| {
             let mut context = self.context();
@@ -111,10 +139,14 @@ impl<'s> Runner<'_, 's> {
             done
         });
         match joined {
-            Ok(handle) => Some(CommitHandle::Group(handle)),
+            Ok(handle) => Ok(Some(CommitHandle::Group(handle))),
+            Err(Fault::TakesLong) => {
+                self.out.truncate(from);
+                Err(Fault::TakesLong)
+            }
             Err(fault) => {
                 self.reply_error(from, Err(fault));
-                None
+                Ok(None)
             }
         }
     }
@@ -180,7 +212,7 @@ impl<'s> Runner<'_, 's> {
         &mut self,
         calls: impl Iterator<Item = Call<'a>> + Clone,
         may_wait: bool,
-    ) -> Result<Option<CommitHandle>> {
+    ) -> rhumb::Result<Option<CommitHandle>> {
         let databases = &self.server.databases;
         self.groups.close(databases);
         let keys = || calls.clone().flat_map(|(command, args)| keys_of(command, args));

@@ -1,16 +1,34 @@
 //! Why a command did nothing, and what its client is told.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use crate::{db::Databases, resp::Reply};
 
-/// Why a command did nothing; the client is told.
+/// Why a command did nothing; the client is told, or the command is run again in another way.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The error's text, its code first.
     Text(Cow<'static, str>),
     /// The engine failed.
     Engine(rhumb::Error),
+    /// There is nothing to take: the command is run again when one of its keys was written.
+    Wait(Box<Wait>),
+    /// It takes longer than a worker's other clients are to wait: it is run again beside them.
+    TakesLong,
+}
+
+/// What a client waits for that has sent a blocking command.
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    /// The keys, of the client's database. None if only the time counts.
+    pub(crate) keys: Vec<Vec<u8>>,
+    /// How long, at most; `None` without end.
+    pub(crate) timeout: Option<Duration>,
+    /// Writes the reply if nothing came in time.
+    pub(crate) on_timeout: fn(&mut Reply),
+    /// The arguments to run the command with again, if they are not those of the client: those of
+    /// `XREAD` have the identifier in the place of `$`.
+    pub(crate) again: Option<Vec<Vec<u8>>>,
 }
 
 impl From<rhumb::Error> for Fault {
@@ -46,6 +64,9 @@ impl Fault {
             Self::Text(text) => out.error(text),
             Self::Engine(rhumb::Error::InvalidArgument(what)) => out.error(&format!("ERR {what}")),
             Self::Engine(error) => out.error(&failure(error)),
+            // Where a command may not wait.
+            Self::Wait(wait) => (wait.on_timeout)(out),
+            Self::TakesLong => out.error("ERR the command takes too long here"),
         }
     }
 }

@@ -275,18 +275,17 @@ impl Session {
         }
         if self.client.queue.is_none() && self.may_join(server, command, pipeline, at) {
             let from = out.len();
-            if let Some(handle) = self.runner(server, out).join((command, args)) {
-                self.waiting.push(handle, from..out.len(), 1);
+            match self.runner(server, out).join((command, args)) {
+                Ok(Some(handle)) => return self.waiting.push(handle, from..out.len(), 1),
+                Ok(None) => return,
+                // It is to be run alone.
+                Err(_) => {}
             }
-            return;
         }
         // What this client has written before is to be seen.
         self.finish_waiting(server, out);
-        let mut runner = self.runner(server, out);
-        if command.flags.has(Flags::SLOW) {
-            tokio::task::block_in_place(|| runner.alone((command, args)));
-        } else {
-            runner.alone((command, args));
+        if let Some(wait) = self.runner(server, out).alone((command, args)) {
+            (wait.on_timeout)(out);
         }
     }
 

@@ -11,6 +11,7 @@ use rhumb::{Batch, Error, Keyspace, Result, Slice};
 use crate::{
     db::{Databases, Db},
     encode::{Entry, Kind, Meta, entry, member},
+    key_event::KeyEvent,
 };
 
 /// One of a database's keyspaces.
@@ -43,6 +44,8 @@ pub(crate) type KeyBound = Bound<Vec<u8>>;
 pub(crate) struct Pending {
     pub(crate) writes: Vec<(u8, Space, Writes)>,
     pub(crate) touched: Vec<(u8, Vec<u8>)>,
+    /// What happened to keys, for clients that listen: the number, the event and the key.
+    pub(crate) events: Vec<(u8, KeyEvent, Vec<u8>)>,
     /// How often something was written, and its bytes, those included that were written again.
     count: usize,
     pub(crate) bytes: usize,
@@ -53,6 +56,7 @@ pub(crate) struct Pending {
 pub(crate) struct Place {
     count: usize,
     touched: usize,
+    events: usize,
 }
 
 impl Pending {
@@ -63,13 +67,14 @@ impl Pending {
 
     /// The place before the command that comes next.
     pub(crate) fn place(&self) -> Place {
-        Place { count: self.count, touched: self.touched.len() }
+        Place { count: self.count, touched: self.touched.len(), events: self.events.len() }
     }
 
     /// Ends the command that began here: one that wrote nothing has touched nothing.
     pub(crate) fn end(&mut self, began: Place) {
         if self.count == began.count {
             self.touched.truncate(began.touched);
+            self.events.truncate(began.events);
         }
     }
 }
@@ -334,6 +339,13 @@ impl<'s> Txn<'s> {
     pub(crate) fn touch(&mut self, key: &[u8]) {
         if self.databases.watches.any() {
             self.pending.touched.push((self.number, key.to_vec()));
+        }
+    }
+
+    /// Tells of what happened to a key, once it is committed.
+    pub(crate) fn notify(&mut self, event: KeyEvent, key: &[u8]) {
+        if self.databases.listens_to(event.class) {
+            self.pending.events.push((self.number, event, key.to_vec()));
         }
     }
 

@@ -97,6 +97,7 @@ const SERVER: Layers = Layers {
         "config",
         "locks",
         "watch",
+        "key_event",
         "metrics",
         "count",
         "db",

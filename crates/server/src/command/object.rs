@@ -70,6 +70,7 @@ fn encoding(context: &Context<'_, '_>, entry: &Entry) -> Result<&'static str, Fa
             let fits = |key: &[u8], _: &[u8]| is_short(member::zset_member_of(key));
             (all(context, &meta, LISTPACK_MEMBERS, fits)?, ["listpack", "skiplist"])
         }
+        Kind::Stream => (false, ["stream"; 2]),
         Kind::Set => {
             let fits = |key: &[u8], _: &[u8]| parse_i64(member::set_member_of(key)).is_some();
             (all(context, &meta, INTSET_MEMBERS, fits)?, ["intset", "hashtable"])

@@ -4,13 +4,14 @@
 
 mod rows;
 
-use std::sync::LazyLock;
+use std::{ops::Range, sync::LazyLock};
 
-use super::Handler;
+use super::{Handler, is_word};
+use crate::resp::{Args, number};
 
 /// What is to be known of a command before it is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flags(u16);
+pub(crate) struct Flags(u32);
 
 impl Flags {
     /// It may change data.
@@ -37,6 +38,15 @@ impl Flags {
     /// to a read it is absent, and a write is told the engine's error.
     pub(crate) const LONG_KEYS: Self = Self(512);
 
+    /// A script may not call it.
+    pub(crate) const NO_SCRIPT: Self = Self(1024);
+
+    /// It may wait for a key to be written. In `EXEC` and in scripts it does not wait.
+    pub(crate) const BLOCKING: Self = Self(2048);
+
+    /// A RESP2 client that has subscribed may send it.
+    pub(crate) const PUBSUB: Self = Self(4096);
+
     const NONE: Self = Self(0);
 
     const fn and(self, other: Self) -> Self {
@@ -57,18 +67,61 @@ impl Flags {
             (Self::NO_AUTH, "no_auth"),
             (Self::NO_MULTI, "no_multi"),
             (Self::ADMIN, "admin"),
+            (Self::NO_SCRIPT, "noscript"),
+            (Self::BLOCKING, "blocking"),
+            (Self::PUBSUB, "pubsub"),
         ];
         all.into_iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| name).collect()
     }
 }
 
 /// Where the keys stand among a command's arguments: from `first` (0: there are none) to `last`
-/// (from the end if negative), every `step`.
+/// (from the end if negative), every `step`; and those that other arguments tell of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyPlaces {
     pub(crate) first: usize,
     pub(crate) last: isize,
     pub(crate) step: usize,
+    pub(crate) more: MoreKeys,
+}
+
+/// Keys whose places other arguments tell of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MoreKeys {
+    /// There are none.
+    None,
+    /// After the argument `at`, which is their number.
+    Counted { at: usize },
+    /// After the word `STREAMS`: the first half of what follows.
+    Streams,
+    /// The argument after one of these words, in lower case; the last such argument counts.
+    After(&'static [&'static str]),
+    /// All that come after this word, in lower case.
+    AllAfter(&'static str),
+}
+
+impl MoreKeys {
+    /// The places of these keys among the arguments of a call. Arguments that are wrong name none:
+    /// the handler refuses them.
+    pub(crate) fn places(self, args: Args<'_>) -> Range<usize> {
+        let len = args.len();
+        let find = |word: &str| (1..len).find(|at| is_word(args.at(*at), word));
+        match self {
+            Self::None => 0..0,
+            Self::Counted { at } => {
+                let count = args.get(at).and_then(number::parse_i64);
+                let end = count.and_then(|n| usize::try_from(n).ok()?.checked_add(at + 1));
+                end.filter(|end| *end <= len).map_or(0..0, |end| at + 1..end)
+            }
+            Self::Streams => find("streams").map_or(0..0, |at| at + 1..at + 1 + (len - at - 1) / 2),
+            Self::After(words) => {
+                let is_one = |at: &usize| words.iter().any(|word| is_word(args.at(*at), word));
+                let last = (1..len.saturating_sub(1)).rev().find(is_one);
+                last.map_or(0..0, |at| at + 1..at + 2)
+            }
+            Self::AllAfter(word) => find(word).map_or(0..0, |at| at + 1..len),
+        }
+    }
 }
 
 /// What a command locks. Within `EXEC` the keys are locked exclusively, whatever this says.
@@ -122,6 +175,12 @@ pub(crate) enum Group {
     SortedSets,
     Lists,
     Sets,
+    Streams,
+    Bitmaps,
+    HyperLogLogs,
+    Geo,
+    PubSub,
+    Scripting,
     Ordered,
 }
 
@@ -138,6 +197,12 @@ impl Group {
             Self::SortedSets => "sorted-set",
             Self::Lists => "list",
             Self::Sets => "set",
+            Self::Streams => "stream",
+            Self::Bitmaps => "bitmap",
+            Self::HyperLogLogs => "hyperloglog",
+            Self::Geo => "geo",
+            Self::PubSub => "pubsub",
+            Self::Scripting => "scripting",
             Self::Ordered => "ordered",
         }
     }
@@ -303,6 +368,33 @@ mod tests {
             let least = least + usize::from(!command.parts.is_empty());
             assert!(needed < least.max(1), "{}", command.name);
         }
+    }
+
+    #[test]
+    fn keys_are_found_where_other_arguments_say() {
+        let places = |more: MoreKeys, words: &str| {
+            let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+            for word in words.split(' ') {
+                let start = bytes.len();
+                bytes.extend_from_slice(word.as_bytes());
+                spans.push(crate::resp::Span::new(start, bytes.len()));
+            }
+            more.places(Args::new(&bytes, &spans))
+        };
+        let counted = MoreKeys::Counted { at: 2 };
+        assert_eq!(places(counted, "eval s 2 a b c"), 3..5);
+        assert_eq!(places(counted, "eval s 0 a"), 3..3);
+        for wrong in
+            ["eval s", "eval s x a", "eval s -1 a", "eval s 2 a", "eval s 9223372036854775807 a"]
+        {
+            assert!(places(counted, wrong).is_empty(), "{wrong}");
+        }
+        assert_eq!(places(MoreKeys::Streams, "xread COUNT 2 STREAMS a b 0 0"), 4..6);
+        assert!(places(MoreKeys::Streams, "xread count 2").is_empty());
+        let store = MoreKeys::After(&["store", "storedist"]);
+        assert_eq!(places(store, "georadius k 1 2 3 m STORE a storedist b"), 9..10);
+        assert!(places(store, "georadius k 1 2 3 m store").is_empty());
+        assert_eq!(places(MoreKeys::AllAfter("keys"), "migrate h p  0 9 KEYS a b"), 7..9);
     }
 
     #[test]

@@ -175,6 +175,7 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     }
     context.out.array(queue.len());
     context.in_exec = true;
+    let may_take_long = std::mem::replace(&mut context.may_take_long, true);
     for (command, args) in queue.commands() {
         let (from, place) = (context.out.len(), context.txn.pending.place());
         let done = (command.run)(context, args);
@@ -189,7 +190,7 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
             }
         }
     }
-    context.in_exec = false;
+    (context.in_exec, context.may_take_long) = (false, may_take_long);
     commit::transaction(&mut context.txn)?;
     drop(locks);
     Ok(())

@@ -3,7 +3,7 @@
 use rhumb::Slice;
 
 use super::format::{
-    FLAG_EXPIRES, KIND_HASH, KIND_LIST, KIND_MASK, KIND_SET, KIND_STRING, KIND_ZSET,
+    FLAG_EXPIRES, KIND_HASH, KIND_LIST, KIND_MASK, KIND_SET, KIND_STREAM, KIND_STRING, KIND_ZSET,
 };
 
 /// The type of a key.
@@ -15,6 +15,7 @@ pub(crate) enum Kind {
     Zset = KIND_ZSET,
     List = KIND_LIST,
     Set = KIND_SET,
+    Stream = KIND_STREAM,
 }
 
 impl Kind {
@@ -26,6 +27,7 @@ impl Kind {
             Self::Zset => "zset",
             Self::List => "list",
             Self::Set => "set",
+            Self::Stream => "stream",
         }
     }
 
@@ -36,6 +38,7 @@ impl Kind {
             KIND_ZSET => Self::Zset,
             KIND_LIST => Self::List,
             KIND_SET => Self::Set,
+            KIND_STREAM => Self::Stream,
             _ => return None,
         })
     }

@@ -26,6 +26,7 @@ pub(crate) const KIND_HASH: u8 = 1;
 pub(crate) const KIND_ZSET: u8 = 2;
 pub(crate) const KIND_LIST: u8 = 3;
 pub(crate) const KIND_SET: u8 = 4;
+pub(crate) const KIND_STREAM: u8 = 5;
 
 /// Bytes of a collection's number at the front of its members' keys.
 pub(crate) const ID_BYTES: usize = 8;

@@ -1,20 +1,36 @@
 //! The rows of the table, a function for each family of commands.
 
-mod collections;
+mod bitmaps;
+mod dump;
+mod geo;
+mod hashes;
+mod hyperloglogs;
+mod lists;
+mod operations;
+mod pubsub;
+mod scripting;
+mod sets;
+mod sorted_sets;
+mod streams;
 
 use super::{
     super::{
         Handler, connection as c, expiry as e, info, keys as k, numbers as n, object, ordered as o,
         scan, server as srv, settings, strings as str, transactions as t,
     },
-    Command, Flags, Group, KeyPlaces, Locking, Part, Pipelining,
+    Command, Flags, Group, KeyPlaces, Locking, MoreKeys, Part, Pipelining,
 };
 
-const NO_KEYS: KeyPlaces = KeyPlaces { first: 0, last: 0, step: 0 };
-const ONE_KEY: KeyPlaces = KeyPlaces { first: 1, last: 1, step: 1 };
-const TWO_KEYS: KeyPlaces = KeyPlaces { first: 1, last: 2, step: 1 };
-const ALL_KEYS: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 1 };
-const PAIRS: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 2 };
+/// Keys from `first` to `last`, every `step`.
+const fn places(first: usize, last: isize, step: usize) -> KeyPlaces {
+    KeyPlaces { first, last, step, more: MoreKeys::None }
+}
+
+const NO_KEYS: KeyPlaces = places(0, 0, 0);
+const ONE_KEY: KeyPlaces = places(1, 1, 1);
+const TWO_KEYS: KeyPlaces = places(1, 2, 1);
+const ALL_KEYS: KeyPlaces = places(1, -1, 1);
+const PAIRS: KeyPlaces = places(1, -1, 2);
 
 const READ: Flags = Flags::READ;
 const WRITE: Flags = Flags::WRITE;
@@ -122,19 +138,27 @@ fn with_locking(locking: Locking, command: Command) -> Command {
     Command { locking, ..command }
 }
 
-pub(super) fn families() -> [Vec<Command>; 12] {
-    [
+pub(super) fn families() -> Vec<Vec<Command>> {
+    vec![
         connection(),
         server(),
+        operations::operations(),
         keys(),
         expiry(),
+        dump::dump(),
         strings(),
+        bitmaps::bitmaps(),
+        hyperloglogs::hyperloglogs(),
         transactions(),
-        collections::hashes(),
-        collections::sorted_sets(),
-        collections::sorted_set_ranges(),
-        collections::lists(),
-        collections::sets(),
+        scripting::scripting(),
+        pubsub::pubsub(),
+        hashes::hashes(),
+        sorted_sets::sorted_sets(),
+        sorted_sets::sorted_set_ranges(),
+        geo::geo(),
+        lists::lists(),
+        sets::sets(),
+        streams::streams(),
         ordered(),
     ]
 }
@@ -264,7 +288,7 @@ fn keys() -> Vec<Command> {
             ),
         )),
         with_keys(
-            KeyPlaces { first: 2, last: 2, step: 1 },
+            places(2, 2, 1),
             with_parts(
                 OBJECT_PARTS,
                 row("object", -2, READ, object::object, ("O(1)", "How Redis would keep a value")),

@@ -1,0 +1,7 @@
+//! The rows of the commands on streams.
+
+use super::Command;
+
+pub(super) fn streams() -> Vec<Command> {
+    vec![]
+}
