@@ -50,6 +50,10 @@ const SPARE_BUFFERS: usize = 16;
 /// A buffer of an idle client that is larger is given back.
 const IDLE_BYTES: usize = 512;
 
+/// Bytes that are read of a client that waits for a key, so that its end is noticed. Chosen, not
+/// measured: some thousand commands.
+const STOPPED_INPUT_BYTES: usize = 256 << 10;
+
 /// A client with fewer bytes of buffers is not the one that is closed, or waits, when there are too
 /// many.
 const SMALL_BYTES: usize = 256 << 10;
@@ -211,6 +215,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     self.session.finish_waiting(&self.server, &mut self.out);
                     mark = self.note_time(mark, ran);
                 }
+                if self.session.has_stopped() {
+                    self.wait_to_go_on().await?;
+                    mark = Instant::now();
+                }
                 if self.out.overflowed() {
                     self.out.clear(0);
                     self.out.error("ERR the reply is larger than the server sends");
@@ -254,6 +262,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         done
+    }
+
+    /// Waits until a client that has stopped goes on, while earlier replies are sent and further
+    /// commands come.
+    async fn wait_to_go_on(&mut self) -> Result<(), End> {
+        let server = Arc::clone(&self.server);
+        while self.session.has_stopped() {
+            self.send().await?;
+            self.session.client.info.note_stalled(self.has_unsent());
+            self.count_bytes();
+            poll_fn(|cx| self.poll_stopped(cx)).await?;
+            self.session.go_on(&server, &mut self.out);
+        }
+        self.session.client.info.note_active();
+        Ok(())
+    }
+
+    fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        loop {
+            if self.session.poll_stopped(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.input.len() >= STOPPED_INPUT_BYTES {
+                let _ = self.poll_send(cx)?;
+                return Poll::Pending;
+            }
+            if ready!(self.poll_read(cx))? == 0 {
+                return Poll::Ready(Err(End::Gone));
+            }
+        }
     }
 
     /// Runs complete commands from the one at `at`; returns how many.

@@ -31,6 +31,7 @@ use crate::{
     key_event::EventClass,
     locks::Locks,
     segments::Learned,
+    waiters::Waiters,
     watch::Watches,
 };
 
@@ -77,6 +78,7 @@ pub(crate) struct Databases {
     pub(crate) submitted: AtomicUsize,
     pub(crate) locks: Locks,
     pub(crate) watches: Watches,
+    pub(crate) waiters: Waiters,
     /// The kinds of events that clients are told of: bits of [`EventClass`].
     events: AtomicU32,
     pub(crate) health: Arc<Health>,
@@ -135,6 +137,7 @@ impl Databases {
             submitted: AtomicUsize::new(0),
             locks: Locks::default(),
             watches: Watches::default(),
+            waiters: Waiters::default(),
             events: AtomicU32::new(0),
             health,
         };
@@ -231,6 +234,12 @@ impl Databases {
             slot.store(number, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Returns true if any client is to be told of keys that are written.
+    #[inline]
+    pub(crate) fn hears_of_writes(&self) -> bool {
+        self.watches.any() || self.waiters.any()
     }
 
     /// Returns true if clients are told of events of this kind.

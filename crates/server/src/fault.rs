@@ -26,6 +26,8 @@ pub(crate) struct Wait {
     pub(crate) timeout: Option<Duration>,
     /// Writes the reply if nothing came in time.
     pub(crate) on_timeout: fn(&mut Reply),
+    /// True if the command answers, with its error, when the key is gone or has another type.
+    pub(crate) answers_wrong_type: bool,
     /// The arguments to run the command with again, if they are not those of the client: those of
     /// `XREAD` have the identifier in the place of `$`.
     pub(crate) again: Option<Vec<Vec<u8>>>,

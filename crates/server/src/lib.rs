@@ -10,9 +10,9 @@
 //! | `session` | one client: commands to replies, and which of them are run together |
 //! | `execute` | how commands are run: alone, in a commit group, or as a run of neighbours |
 //! | `command` | what each command does, and a client's state |
-//! | `worker_state`, `server` | what the connections of one worker share, and what all share |
+//! | `worker_state`, `pause`, `server` | what the connections of one worker share, and what all share |
 //! | `clear`, `commit` | every way of committing |
-//! | `fault`, `txn`, `key_event`, `counting`, `db`, `count`, `watch`, `locks` | reads and pending writes, databases, atomicity |
+//! | `fault`, `txn`, `key_event`, `counting`, `db`, `count`, `waiters`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
@@ -56,6 +56,7 @@ mod metrics;
 mod models;
 mod notify;
 mod part;
+mod pause;
 mod quantity;
 mod random;
 pub mod resp;
@@ -71,6 +72,7 @@ mod tls;
 mod txn;
 mod unix_socket;
 mod unsent;
+mod waiters;
 mod watch;
 mod worker_state;
 mod workers;

@@ -27,6 +27,7 @@ use crate::{
     log::{Event, Log},
     metrics::Metrics,
     models::Models,
+    pause::Pause,
     random::Random,
 };
 
@@ -44,6 +45,8 @@ pub(crate) struct Server {
     pub(crate) shared: RwLock<Option<Shared>>,
     /// The password, if clients have to say one.
     password: RwLock<Option<Arc<[u8]>>>,
+    /// Until when commands wait.
+    pub(crate) pause: Pause,
     pub(crate) limits: RwLock<crate::config::Limits>,
     pub(crate) started: Instant,
     /// How many generators were given out, where they are to be the same at each start.
@@ -106,6 +109,7 @@ impl Server {
             databases,
             clients: Clients::default(),
             cursors: Cursors::default(),
+            pause: Pause::default(),
             log,
             metrics: Metrics::new(commands),
             history: History::default(),

@@ -26,6 +26,9 @@ const SWEEP_TIME: Duration = Duration::from_millis(25);
 
 /// Sweeps all databases once. Returns true if there is more to do at once.
 pub(crate) fn sweep(server: &Server) -> Result<bool> {
+    if server.pause.is_on() {
+        return Ok(false);
+    }
     let until = Instant::now() + SWEEP_TIME;
     let mut more = false;
     for (number, db) in server.databases.opened() {

@@ -335,9 +335,9 @@ impl<'s> Txn<'s> {
         self.write(Space::Members, key, None);
     }
 
-    /// Marks a key as changed, for the clients that watch it.
+    /// Marks a key as changed, for the clients that watch it or wait for it.
     pub(crate) fn touch(&mut self, key: &[u8]) {
-        if self.databases.watches.any() {
+        if self.databases.hears_of_writes() {
             self.pending.touched.push((self.number, key.to_vec()));
         }
     }

@@ -25,6 +25,7 @@ mod settings;
 mod strings;
 mod table;
 pub(crate) mod transactions;
+mod waiting;
 mod zset_range;
 mod zsets;
 
@@ -70,6 +71,8 @@ pub(crate) struct Context<'c, 's> {
     pub(crate) out: &'c mut Reply,
     /// True if the command is one of an `EXEC` or of a script: it does not wait.
     pub(crate) in_exec: bool,
+    /// True if clients that came before wait for a key of the command: it takes nothing.
+    pub(crate) must_wait: bool,
     /// True if the command may take long: other clients of its worker are served meanwhile.
     pub(crate) may_take_long: bool,
     /// `GET`s of absent keys that are not counted yet.

@@ -47,6 +47,10 @@ impl Flags {
     /// A RESP2 client that has subscribed may send it.
     pub(crate) const PUBSUB: Self = Self(4096);
 
+    /// Clients that wait with it are served in the order in which they came, even if it is tried
+    /// by one that has just come.
+    pub(crate) const IN_TURN: Self = Self(8192);
+
     const NONE: Self = Self(0);
 
     const fn and(self, other: Self) -> Self {

@@ -110,7 +110,11 @@ pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
 
 fn touch(databases: &Databases, touched: &[(u8, Vec<u8>)]) {
     for (number, key) in touched {
-        databases.watches.touch(databases.database_of(*number), key);
+        let database = databases.database_of(*number);
+        databases.watches.touch(database, key);
+        if databases.waiters.any() {
+            databases.waiters.touch(database, key);
+        }
     }
 }
 

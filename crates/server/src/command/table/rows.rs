@@ -16,7 +16,7 @@ mod streams;
 use super::{
     super::{
         Handler, connection as c, expiry as e, info, keys as k, numbers as n, object, ordered as o,
-        scan, server as srv, settings, strings as str, transactions as t,
+        scan, server as srv, settings, strings as str, transactions as t, waiting,
     },
     Command, Flags, Group, KeyPlaces, Locking, MoreKeys, Part, Pipelining,
 };
@@ -114,8 +114,11 @@ const CLIENT_PARTS: &[Part] = &[
     ("maint_notifications", -3),
     ("no-evict", 3),
     ("no-touch", 3),
+    ("pause", -3),
     ("setinfo", 4),
     ("setname", 3),
+    ("unblock", -3),
+    ("unpause", 2),
 ];
 const COMMAND_PARTS: &[Part] =
     &[("count", 2), ("docs", -2), ("getkeys", -3), ("help", 2), ("info", -2), ("list", -2)];
@@ -255,6 +258,26 @@ fn server() -> Vec<Command> {
             k::swapdb,
             ("O(1)", "Exchanges two databases"),
         )),
+        Command {
+            flags: Flags::BLOCKING.and(Flags::NO_SCRIPT),
+            ..row(
+                "wait",
+                3,
+                Flags::NONE,
+                waiting::wait,
+                ("O(1)", "Waits for replicas, of which there are none"),
+            )
+        },
+        Command {
+            flags: Flags::BLOCKING.and(Flags::NO_SCRIPT).and(Flags::SLOW),
+            ..row(
+                "waitaof",
+                4,
+                Flags::NONE,
+                waiting::waitaof,
+                ("O(1)", "Forces to the disk what was written before"),
+            )
+        },
         row("time", 1, Flags::FAST, srv::time, ("O(1)", "The server's time")),
     ]
 }
