@@ -5,6 +5,8 @@
 //! repeats a run. What differs on purpose is in docs/commands.md; the commands here keep away from
 //! it, or the order of a reply that Redis gives in no order is taken out.
 
+#[path = "oracle/collections.rs"]
+mod collections;
 mod common;
 #[path = "oracle/generate.rs"]
 mod generate;
@@ -65,7 +67,8 @@ fn without_order(command: &[Vec<u8>], mut reply: Value) -> Value {
     let name = String::from_utf8_lossy(&command[0]).to_lowercase();
     if let Value::Array(items) | Value::Set(items) | Value::Map(items) = &mut reply {
         match name.as_str() {
-            "keys" | "smembers" | "hkeys" | "hvals" | "srandmember" | "spop" => items.sort(),
+            "keys" | "smembers" | "hkeys" | "hvals" | "srandmember" | "spop" | "sinter"
+            | "sunion" | "sdiff" => items.sort(),
             "hgetall" => {
                 let mut pairs: Vec<Vec<Value>> = items.chunks(2).map(<[_]>::to_vec).collect();
                 pairs.sort();

@@ -41,6 +41,7 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         family,
         ADMIN.contains(&name).then_some("admin"),
         Some(speed),
+        command.flags.has(Flags::BLOCKING).then_some("blocking"),
         DANGEROUS.contains(&name).then_some("dangerous"),
         is_connection.then_some("connection"),
         (group == Group::Transactions).then_some("transaction"),

@@ -4,6 +4,7 @@
 //! commits: `execute` takes the locks that the command's row in the table asks for, and has
 //! committed what the handler left pending. One file for each family of commands.
 
+mod arguments;
 mod categories;
 mod client;
 mod connection;
@@ -13,6 +14,8 @@ mod hashes;
 mod help;
 mod info;
 mod keys;
+mod list_moves;
+mod list_search;
 mod lists;
 mod numbers;
 mod object;
@@ -20,6 +23,7 @@ mod ordered;
 mod sample;
 mod scan;
 mod server;
+mod set_algebra;
 mod sets;
 mod settings;
 mod strings;

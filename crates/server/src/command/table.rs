@@ -336,7 +336,8 @@ mod tests {
             let Command { name, flags, locking, pipelining, .. } = command;
             match pipelining {
                 Pipelining::Alone => {
-                    let may_share = *locking == Locking::Exclusive && !flags.has(Flags::SLOW);
+                    let is_apart = flags.has(Flags::SLOW) || flags.has(Flags::BLOCKING);
+                    let may_share = *locking == Locking::Exclusive && !is_apart;
                     assert!(!may_share, "{name} may share a commit");
                 }
                 Pipelining::SharedRead => {

@@ -117,7 +117,8 @@ impl Generator {
     }
 
     fn any(&mut self) -> Vec<String> {
-        match self.below(22) {
+        match self.below(26) {
+            22..=25 => crate::collections::command(&mut self.random),
             0..=3 => self.string(),
             4 => self.number(),
             5..=6 => self.generic(),

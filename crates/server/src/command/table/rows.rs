@@ -77,7 +77,7 @@ fn on_key(
 ) -> Command {
     let writes = flags.has(Flags::WRITE);
     let locking = if writes { Locking::Exclusive } else { Locking::Shared };
-    let may_share = writes && !flags.has(Flags::SLOW);
+    let may_share = writes && !flags.has(Flags::SLOW) && !flags.has(Flags::BLOCKING);
     let pipelining = if may_share { Pipelining::SharedCommit } else { Pipelining::Alone };
     Command { keys: ONE_KEY, locking, pipelining, ..plain(group, name, arity, flags, run, text) }
 }
