@@ -109,6 +109,10 @@ impl Session {
             && !out.overflowed()
         {
             at += self.run_next(server, pipeline, at, most, out);
+            if server.databases.waiters.any_pending() {
+                // They look before the next command is run.
+                break;
+            }
         }
         at - from
     }

@@ -12,7 +12,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
 };
@@ -45,6 +45,8 @@ pub(crate) enum Wake {
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
     state: AtomicU8,
+    /// True if it is among those that were woken and have not looked.
+    is_pending: AtomicBool,
     task: Mutex<Option<std::task::Waker>>,
 }
 
@@ -60,7 +62,7 @@ impl Waiter {
     }
 
     /// Has the client's command run again.
-    pub(crate) fn wake(&self) {
+    pub(crate) fn look_again(&self) {
         self.set(WOKEN);
     }
 
@@ -89,6 +91,8 @@ type Queue = VecDeque<Arc<Waiter>>;
 pub(crate) struct Waiters {
     /// Registered pairs of a key and a client.
     count: AtomicUsize,
+    /// Clients that were woken and have not looked yet what is there.
+    pending: AtomicUsize,
     queues: Mutex<HashMap<WatchedKey, Queue>>,
 }
 
@@ -108,6 +112,28 @@ impl Waiters {
         self.any() && {
             let queues = self.queues.lock();
             keys.any(|key| queues.contains_key(&(database, key.to_vec())))
+        }
+    }
+
+    /// Returns true if clients were woken that have not looked yet what is there. The writer that
+    /// woke them lets them look before its next command, so that what it writes next is not
+    /// mistaken for what they were woken for.
+    #[inline]
+    pub(crate) fn any_pending(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > 0
+    }
+
+    fn wake(&self, waiter: &Waiter) {
+        if !waiter.is_pending.swap(true, Ordering::AcqRel) {
+            self.pending.fetch_add(1, Ordering::Relaxed);
+        }
+        waiter.look_again();
+    }
+
+    /// Says that a client has looked, or waits no longer.
+    pub(crate) fn looked(&self, waiter: &Waiter) {
+        if waiter.is_pending.swap(false, Ordering::AcqRel) {
+            self.pending.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -144,7 +170,7 @@ impl Waiters {
     pub(crate) fn touch(&self, database: usize, key: &[u8]) {
         let queues = self.queues.lock();
         if let Some(first) = queues.get(&(database, key.to_vec())).and_then(VecDeque::front) {
-            first.wake();
+            self.wake(first);
         }
     }
 
@@ -155,7 +181,7 @@ impl Waiters {
         let Some(queue) = queues.get(&(database, key.to_vec())) else { return };
         let place = queue.iter().position(|other| Arc::ptr_eq(other, waiter));
         if let Some(next) = queue.get(place.map_or(0, |at| at + 1)) {
-            next.wake();
+            self.wake(next);
         }
     }
 
@@ -163,7 +189,7 @@ impl Waiters {
     pub(crate) fn touch_all(&self, database: usize) {
         let queues = self.queues.lock();
         let of = queues.iter().filter(|((of, _), _)| *of == database);
-        of.filter_map(|(_, queue)| queue.front()).for_each(|first| first.wake());
+        of.filter_map(|(_, queue)| queue.front()).for_each(|first| self.wake(first));
     }
 }
 
@@ -201,7 +227,7 @@ mod tests {
     fn being_asked_to_end_is_not_overwritten_by_a_key() {
         let waiter = Waiter::default();
         waiter.unblock(true);
-        waiter.wake();
+        waiter.look_again();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         assert_eq!(waiter.poll(&mut cx), Poll::Ready(Wake::Refused));
         assert_eq!(waiter.poll(&mut cx), Poll::Pending);

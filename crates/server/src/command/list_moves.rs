@@ -13,13 +13,15 @@ use crate::{
     resp::{Args, Reply},
 };
 
-/// The first of the keys that has a list.
+/// The first of the keys that has a list; none if other clients are to take it.
 fn first_list<'a>(
     context: &mut Context<'_, '_>,
     keys: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Option<(&'a [u8], Meta, u64)>, Fault> {
     for key in keys {
-        if let Some(entry) = context.read(key, Kind::List)? {
+        if let Some(entry) = context.read(key, Kind::List)?
+            && !context.must_wait
+        {
             return Ok(Some((key, context.txn.meta(&entry)?, entry.expires_ms)));
         }
     }
@@ -38,7 +40,13 @@ fn wait<'a>(
         return Ok(());
     }
     let keys = keys.map(<[u8]>::to_vec).collect();
-    Err(Fault::Wait(Box::new(Wait { keys, timeout, on_timeout: Reply::null_array, again: None })))
+    Err(Fault::Wait(Box::new(Wait {
+        keys,
+        timeout,
+        on_timeout: Reply::null_array,
+        answers_wrong_type: false,
+        again: None,
+    })))
 }
 
 fn blocking_pop(context: &mut Context<'_, '_>, args: Args<'_>, end: End) -> Done {
@@ -134,7 +142,9 @@ fn move_one(
     (take_at, put_at): (End, End),
 ) -> Result<bool, Fault> {
     // Not as before a write: a command that waits has written nothing.
-    let Some(entry) = context.read(from, Kind::List)? else { return Ok(false) };
+    let Some(entry) = context.read(from, Kind::List)?.filter(|_| !context.must_wait) else {
+        return Ok(false);
+    };
     let (mut source, expires) = (context.txn.meta(&entry)?, entry.expires_ms);
     let at = match take_at {
         End::Front => 0,

@@ -349,6 +349,7 @@ mod tests {
                 }
                 Pipelining::SharedCommit | Pipelining::Overwrite { .. } => {
                     assert!(flags.has(Flags::WRITE) && !flags.has(Flags::SLOW), "{name}");
+                    assert!(!flags.has(Flags::BLOCKING), "{name}");
                     assert_eq!(*locking, Locking::Exclusive, "{name}");
                 }
             }

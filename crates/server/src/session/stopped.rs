@@ -108,7 +108,7 @@ impl Session {
         if command.flags.has(Flags::IN_TURN) {
             wait.keys.iter().for_each(|key| server.databases.waiters.touch(database, key));
         } else if !wait.keys.is_empty() {
-            waiter.wake();
+            waiter.look_again();
         }
         let sleep = ends.map(|ends| Box::pin(tokio::time::sleep_until(ends.into())));
         let reason = None;
@@ -177,6 +177,7 @@ impl Session {
         if waits || is_other_type {
             out.truncate(from);
             self.pass_on(server, blocked);
+            server.databases.waiters.looked(&blocked.waiter);
             return false;
         }
         true
@@ -200,6 +201,7 @@ impl Session {
         server.clients.blocked.fetch_sub(1, Ordering::Relaxed);
         *self.client.info.waiter.lock() = None;
         self.pass_on(server, blocked);
+        waiters.looked(&blocked.waiter);
     }
 
     /// Ends the waiting of a client that is gone.

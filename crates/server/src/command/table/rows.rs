@@ -99,6 +99,13 @@ fn overwrite(arguments_max: usize, command: Command) -> Command {
     Command { pipelining: Pipelining::Overwrite { arguments_max }, ..command }
 }
 
+/// The same command, which waits until there is something to take: clients that came before take
+/// first.
+fn in_turn(command: Command) -> Command {
+    let flags = command.flags.and(Flags::BLOCKING).and(Flags::IN_TURN);
+    Command { flags, pipelining: Pipelining::Alone, ..command }
+}
+
 /// The same command, of several parts.
 fn with_parts(parts: &'static [Part], command: Command) -> Command {
     Command { parts, ..command }

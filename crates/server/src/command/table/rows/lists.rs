@@ -2,7 +2,7 @@
 
 use super::{
     super::super::{Handler, list_moves as lm, list_search as ls, lists as l},
-    Command, FAST_READ, FAST_WRITE, Flags, Group, KeyPlaces, MoreKeys, READ, TWO_KEYS, WRITE,
+    Command, FAST_READ, FAST_WRITE, Group, KeyPlaces, MoreKeys, READ, TWO_KEYS, WRITE, in_turn,
     on_key, places, with_keys,
 };
 
@@ -16,7 +16,7 @@ pub(super) fn lists() -> Vec<Command> {
         on_key(Group::Lists, name, arity, flags, run, text)
     };
     let blocking = |keys, name, arity, run: Handler, text| {
-        with_keys(keys, row(name, arity, WRITE.and(Flags::BLOCKING), run, text))
+        in_turn(with_keys(keys, row(name, arity, WRITE, run, text)))
     };
     let before_timeout = places(1, -2, 1);
     vec![
