@@ -11,8 +11,8 @@ const ADMIN: [&str; 2] = ["role", "shutdown"];
 /// Commands on keys that are not in the family.
 const KEYSPACE: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
 
-/// Commands that are fast in Redis and may take longer here, and one for which it is the other way.
-const FAST: [&str; 5] = ["dbsize", "zcount", "zlexcount", "zrank", "zrevrank"];
+/// A command that is fast in Redis and may take longer here, and one for which it is the other way.
+const FAST: [&str; 1] = ["dbsize"];
 const SLOW: [&str; 1] = ["exec"];
 
 /// The categories of a command, without their `@`, in the order in which Redis gives them.
@@ -41,6 +41,7 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         family,
         ADMIN.contains(&name).then_some("admin"),
         Some(speed),
+        command.flags.has(Flags::BLOCKING).then_some("blocking"),
         DANGEROUS.contains(&name).then_some("dangerous"),
         is_connection.then_some("connection"),
         (group == Group::Transactions).then_some("transaction"),
