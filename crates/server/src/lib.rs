@@ -12,7 +12,7 @@
 //! | `command` | what each command does, and a client's state |
 //! | `worker_state`, `server` | what the connections of one worker share, and what all share |
 //! | `clear`, `commit` | every way of committing |
-//! | `fault`, `txn`, `key_event`, `counting`, `db`, `count`, `watch`, `locks` | reads and pending writes, databases, atomicity |
+//! | `places`, `fault`, `txn`, `key_event`, `counting`, `db`, `ranks`, `count`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
@@ -56,8 +56,10 @@ mod metrics;
 mod models;
 mod notify;
 mod part;
+mod places;
 mod quantity;
 mod random;
+mod ranks;
 pub mod resp;
 mod segments;
 mod server;

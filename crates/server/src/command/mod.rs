@@ -26,7 +26,6 @@ mod strings;
 mod table;
 pub(crate) mod transactions;
 mod zset_combine;
-mod zset_places;
 mod zset_pop;
 mod zset_random;
 mod zset_range;

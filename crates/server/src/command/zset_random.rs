@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use rhumb::Slice;
 
-use super::{Context, Done, SYNTAX, integer, is_word, zset_places::Places};
+use super::{Context, Done, SYNTAX, integer, is_word};
 use crate::{
     encode::{Kind, Meta, member},
     fault::Fault,
+    places::Places,
     random::Random,
     resp::Args,
     txn::Space,
@@ -33,11 +34,11 @@ fn keys_at(
     meta: &Meta,
     places: impl ExactSizeIterator<Item = u64>,
 ) -> Result<Vec<Slice>, Fault> {
-    let order = Places::new(meta, true);
+    let order = Places::new(meta, true, context.may_take_long);
     let mut found = Vec::with_capacity(places.len());
     if (places.len() as u64).saturating_mul(WALKED_PART) < meta.count {
         for place in places {
-            found.extend(order.key_at(context, place)?);
+            found.extend(order.key_at(&context.txn, place)?);
         }
         return Ok(found);
     }
@@ -112,7 +113,8 @@ pub(super) fn zrandmember(context: &mut Context<'_, '_>, args: Args<'_>) -> Done
     let mut random = context.server.random();
     let Some((count, with_scores)) = wanted else {
         let key = match &meta {
-            Some(meta) => Places::new(meta, true).key_at(context, random.below(meta.count))?,
+            Some(meta) => Places::new(meta, true, context.may_take_long)
+                .key_at(&context.txn, random.below(meta.count))?,
             None => None,
         };
         let name = key.as_deref().and_then(member::zset_scored_of).map(|(_, name)| name);

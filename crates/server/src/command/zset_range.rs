@@ -6,12 +6,12 @@ use super::{
     Context, Done, SYNTAX, integer, is_word,
     lists::places,
     ordered::{End, between, bound},
-    zset_places::Places,
     zsets::{Scored, put_all, put_fewer, remove, score_of},
 };
 use crate::{
     encode::{Kind, Meta, member},
     fault::Fault,
+    places::Places,
     resp::{Args, number::parse_f64_end},
     txn::{KeyBound, Scan, Space, prefix_range},
 };
@@ -136,7 +136,7 @@ impl Part {
             }
             Chosen::Ranks(start, end) => {
                 let (start, end) = places(start, end, meta.count)?;
-                let (from, to) = Places::new(meta, by != By::Lex).all();
+                let (from, to) = prefix_range(&member::zset_prefix(meta.id, by != By::Lex));
                 Some(Self { from, to, skip: start, take: end - start + 1 })
             }
         }
@@ -146,7 +146,7 @@ impl Part {
     /// their places, in O(log n). Returns false if nothing is left.
     fn skip_many(
         &mut self,
-        context: &mut Context<'_, '_>,
+        context: &Context<'_, '_>,
         order: Places<'_>,
         reverse: bool,
     ) -> Result<bool, Fault> {
@@ -154,12 +154,12 @@ impl Part {
             return Ok(true);
         }
         let place = if reverse {
-            order.before_end(context, &self.to)?.checked_sub(self.skip + 1)
+            order.before_end(&context.txn, &self.to)?.checked_sub(self.skip + 1)
         } else {
-            Some(order.before_start(context, &self.from)? + self.skip)
+            Some(order.before_start(&context.txn, &self.from)? + self.skip)
         };
         let key = match place {
-            Some(place) => order.key_at(context, place)?,
+            Some(place) => order.key_at(&context.txn, place)?,
             None => None,
         };
         let Some(key) = key.map(|key| Bound::Included(key.to_vec())) else { return Ok(false) };
@@ -171,18 +171,18 @@ impl Part {
 
 /// The member keys that are meant, in order.
 fn scan(
-    context: &mut Context<'_, '_>,
+    context: &Context<'_, '_>,
     meta: &Meta,
     chosen: Chosen,
     (by, reverse): (By, bool),
     limit: (i64, i64),
 ) -> Result<std::iter::Take<std::iter::Skip<Scan>>, Fault> {
-    let nothing = || Scan::Nothing.skip(0).take(0);
+    let nothing = || Scan::Nothing.skip(usize::MAX).take(0);
     let Some(mut part) = Part::of(meta, chosen, by, limit) else { return Ok(nothing()) };
     if by == By::Rank {
         context.check_length(part.take)?;
     }
-    let order = Places::new(meta, by != By::Lex);
+    let order = Places::new(meta, by != By::Lex, context.may_take_long);
     if !part.skip_many(context, order, reverse)? {
         return Ok(nothing());
     }
@@ -364,9 +364,9 @@ fn count(context: &mut Context<'_, '_>, args: Args<'_>, by: By) -> Done {
     if let Some(meta) = context.collection(args.at(1), Kind::Zset)?
         && let Chosen::Keys(from, to) = ends.of(&meta)
     {
-        let order = Places::new(&meta, by != By::Lex);
-        let to = order.before_end(context, &to)?;
-        found = to.saturating_sub(order.before_start(context, &from)?);
+        let order = Places::new(&meta, by != By::Lex, context.may_take_long);
+        let to = order.before_end(&context.txn, &to)?;
+        found = to.saturating_sub(order.before_start(&context.txn, &from)?);
     }
     context.out.int(found as i64);
     Ok(())

@@ -34,6 +34,13 @@ pub(super) fn sorted_sets() -> Vec<Command> {
         ),
         row("zcard", 2, FAST_READ, z::zcard, ("O(1)", "Counts the members")),
         row("zincrby", 4, FAST_WRITE, z::zincrby, ("O(1)", "Adds to a member's score")),
+        row(
+            "zlexcount",
+            4,
+            FAST_READ,
+            zr::zlexcount,
+            ("O(log n)", "Counts the members between two of them"),
+        ),
         row("zmscore", -3, FAST_READ, z::zmscore, ("O(members)", "The scores of many members")),
         row(
             "zpopmax",
@@ -55,6 +62,13 @@ pub(super) fn sorted_sets() -> Vec<Command> {
             FAST_READ,
             z::zrank,
             ("O(log n)", "A member's rank, from the lowest score"),
+        ),
+        row(
+            "zrandmember",
+            -2,
+            READ,
+            zset_random::zrandmember,
+            ("O(count * log n)", "Random members"),
         ),
         row("zrem", -3, FAST_WRITE, z::zrem, ("O(members)", "Removes members")),
         row(
@@ -80,13 +94,6 @@ pub(super) fn sorted_set_ranges() -> Vec<Command> {
             FAST_READ,
             zr::zcount,
             ("O(log n)", "Counts the members between two scores"),
-        ),
-        row(
-            "zlexcount",
-            4,
-            FAST_READ,
-            zr::zlexcount,
-            ("O(log n)", "Counts the members between two of them"),
         ),
         row("zrange", -4, READ, zr::zrange, ("O(log n + found)", "Members by rank, score or name")),
         row(
@@ -206,13 +213,6 @@ pub(super) fn sorted_sets_together() -> Vec<Command> {
                 zp::bzpopmin,
                 ("O(keys)", "ZPOPMIN of the first key that has some, which waits for it"),
             ),
-        ),
-        row(
-            "zrandmember",
-            -2,
-            READ,
-            zset_random::zrandmember,
-            ("O(count * log n)", "Random members"),
         ),
     ]
 }
