@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    command::{Client, Command, Context, Done, Flags, Locking, keys_of},
+    command::{Client, Command, Context, Done, Flags, Locking, MoreKeys, keys_of},
     commit::{self, CommitGroups, CommitHandle},
     db::{Databases, now_ms},
     fault::{Fault, Wait},
@@ -25,7 +25,8 @@ fn lock<'s>(
     command: &Command,
     args: Args<'_>,
 ) -> Held<'s> {
-    let (locks, is_one) = (&databases.locks, command.keys.last == 1);
+    let locks = &databases.locks;
+    let is_one = command.keys.last == 1 && command.keys.more == MoreKeys::None;
     let is_slow = command.flags.has(Flags::SLOW);
     match command.locking {
         Locking::Nothing | Locking::Snapshot if !is_slow => return Held::Nothing,

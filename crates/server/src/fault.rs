@@ -33,6 +33,23 @@ pub(crate) struct Wait {
     pub(crate) again: Option<Vec<Vec<u8>>>,
 }
 
+impl Wait {
+    /// A wait for one of these keys, which runs the command again as it was sent.
+    pub(crate) fn new(
+        keys: Vec<Vec<u8>>,
+        timeout: Option<Duration>,
+        on_timeout: fn(&mut Reply),
+    ) -> Self {
+        Self { keys, timeout, on_timeout, answers_wrong_type: false, again: None }
+    }
+}
+
+impl From<Wait> for Fault {
+    fn from(wait: Wait) -> Self {
+        Self::Wait(Box::new(wait))
+    }
+}
+
 impl From<rhumb::Error> for Fault {
     fn from(error: rhumb::Error) -> Self {
         Self::Engine(error)

@@ -12,7 +12,7 @@
 //! | `command` | what each command does, and a client's state |
 //! | `worker_state`, `pause`, `server` | what the connections of one worker share, and what all share |
 //! | `clear`, `commit` | every way of committing |
-//! | `fault`, `txn`, `key_event`, `counting`, `db`, `count`, `waiters`, `watch`, `locks` | reads and pending writes, databases, atomicity |
+//! | `places`, `fault`, `txn`, `key_event`, `counting`, `db`, `ranks`, `count`, `waiters`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
@@ -57,8 +57,10 @@ mod models;
 mod notify;
 mod part;
 mod pause;
+mod places;
 mod quantity;
 mod random;
+mod ranks;
 pub mod resp;
 mod segments;
 mod server;

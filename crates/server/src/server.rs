@@ -31,6 +31,10 @@ use crate::{
     random::Random,
 };
 
+/// Ranks of sorted sets may take this part of `--memory`: they are some hundredths of the members,
+/// which lie in it too.
+const RANKS_PART: u64 = 64;
+
 /// A server: its databases, its clients, its settings, its figures.
 pub(crate) struct Server {
     pub(crate) config: Config,
@@ -92,6 +96,7 @@ impl Server {
             .open()?;
         let health = Arc::new(Health::new(Arc::clone(&log)));
         let databases = Databases::open(engine, config.fsync, health)?;
+        databases.ranks.set_bytes_max(config.memory_bytes / RANKS_PART);
         clear::finish(&databases)?;
         let stats = databases.engine.stats();
         let fields = [
@@ -179,11 +184,11 @@ impl Server {
         self.log.write(Event::SlowCommand, "a command took long", &fields);
     }
 
-    /// Memory that the server counts, in bytes: what the engine has mapped, buffers of reads, and
-    /// those of clients.
+    /// Memory that the server counts, in bytes: what the engine has mapped, buffers of reads, those
+    /// of clients, and the ranks of sorted sets.
     pub(crate) fn memory_bytes(&self, stats: &rhumb::Stats) -> u64 {
         let buffers = self.clients.buffers_bytes.load(Ordering::Relaxed) as u64;
-        stats.mapped_bytes + stats.read_buffer_bytes + buffers
+        stats.mapped_bytes + stats.read_buffer_bytes + buffers + self.databases.ranks.bytes()
     }
 
     /// Ends a second of the history.

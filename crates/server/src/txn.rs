@@ -121,7 +121,8 @@ impl<'s> Txn<'s> {
         self.databases.numbered(self.number)
     }
 
-    fn writes(&self, space: Space) -> Option<&Writes> {
+    /// What is pending for one of the present database's keyspaces.
+    pub(crate) fn writes(&self, space: Space) -> Option<&Writes> {
         let mut all = self.pending.writes.iter();
         all.find(|(n, s, _)| (*n, *s) == (self.number, space)).map(|(.., writes)| writes)
     }

@@ -40,13 +40,7 @@ fn wait<'a>(
         return Ok(());
     }
     let keys = keys.map(<[u8]>::to_vec).collect();
-    Err(Fault::Wait(Box::new(Wait {
-        keys,
-        timeout,
-        on_timeout: Reply::null_array,
-        answers_wrong_type: false,
-        again: None,
-    })))
+    Err(Wait::new(keys, timeout, Reply::null_array).into())
 }
 
 fn blocking_pop(context: &mut Context<'_, '_>, args: Args<'_>, end: End) -> Done {

@@ -30,6 +30,9 @@ mod strings;
 mod table;
 pub(crate) mod transactions;
 mod waiting;
+mod zset_combine;
+mod zset_pop;
+mod zset_random;
 mod zset_range;
 mod zsets;
 

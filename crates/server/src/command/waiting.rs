@@ -17,9 +17,7 @@ fn timeout(text: &[u8]) -> Result<Option<Duration>, Fault> {
 
 /// A wait for replicas, of which there are none: only the time ends it.
 fn wait_in_vain(timeout: Option<Duration>, on_timeout: fn(&mut Reply)) -> Fault {
-    let wait =
-        Wait { keys: Vec::new(), timeout, on_timeout, answers_wrong_type: false, again: None };
-    Fault::Wait(Box::new(wait))
+    Wait::new(Vec::new(), timeout, on_timeout).into()
 }
 
 /// `WAIT`.

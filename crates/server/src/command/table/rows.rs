@@ -165,6 +165,7 @@ pub(super) fn families() -> Vec<Vec<Command>> {
         hashes::hashes(),
         sorted_sets::sorted_sets(),
         sorted_sets::sorted_set_ranges(),
+        sorted_sets::sorted_sets_together(),
         geo::geo(),
         lists::lists(),
         sets::sets(),
