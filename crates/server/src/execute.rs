@@ -25,7 +25,7 @@ fn lock<'s>(
     command: &Command,
     args: Args<'_>,
 ) -> Held<'s> {
-    let (locks, is_one) = (&databases.locks, command.keys.last == 1);
+    let (locks, is_one) = (&databases.locks, command.keys.is_one());
     let is_slow = command.flags.has(Flags::SLOW);
     match command.locking {
         Locking::Nothing | Locking::Snapshot if !is_slow => return Held::Nothing,

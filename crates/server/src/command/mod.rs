@@ -4,13 +4,17 @@
 //! commits: `execute` takes the locks that the command's row in the table asks for, and has
 //! committed what the handler left pending. One file for each family of commands.
 
+mod bitfield;
+mod bits;
 mod categories;
 mod client;
 mod connection;
 mod decimal;
 mod expiry;
+mod geo;
 mod hashes;
 mod help;
+mod hyperloglogs;
 mod info;
 mod keys;
 mod lists;
