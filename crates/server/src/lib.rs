@@ -58,6 +58,7 @@ mod notify;
 mod part;
 mod quantity;
 mod random;
+mod remembered;
 pub mod resp;
 mod segments;
 mod server;

@@ -28,6 +28,7 @@ use crate::{
     metrics::Metrics,
     models::Models,
     random::Random,
+    remembered::Remembered,
 };
 
 /// A server: its databases, its clients, its settings, its figures.
@@ -45,6 +46,8 @@ pub(crate) struct Server {
     /// The password, if clients have to say one.
     password: RwLock<Option<Arc<[u8]>>>,
     pub(crate) limits: RwLock<crate::config::Limits>,
+    /// Settings that are only remembered.
+    pub(crate) remembered: Remembered,
     pub(crate) started: Instant,
     /// How many generators were given out, where they are to be the same at each start.
     randoms: AtomicU64,
@@ -102,6 +105,7 @@ impl Server {
         let run_id = (0..3).map(|_| format!("{:016x}", random.next())).collect::<String>();
         Ok(Self {
             limits: RwLock::new(config.limits.clone()),
+            remembered: Remembered::new("maxmemory", config.memory_bytes.to_string()),
             config,
             databases,
             clients: Clients::default(),

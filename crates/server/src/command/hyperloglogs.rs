@@ -44,6 +44,12 @@ fn put(
     Ok(())
 }
 
+/// The longest sparse form, in bytes with its header.
+fn sparse_max(context: &Context<'_, '_>) -> usize {
+    let bytes = context.server.remembered.number("hll-sparse-max-bytes");
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 /// `PFADD`.
 pub(super) fn pfadd(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let key = args.at(1);
@@ -51,8 +57,9 @@ pub(super) fn pfadd(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let before = context.edit(key, Kind::String)?;
     let mut value = before.as_ref().map_or_else(|| Ok(HyperLogLog::new()), parse)?;
     let mut changed = before.is_none();
+    let sparse_max = sparse_max(context);
     for element in args.iter_from(2) {
-        changed |= value.add(element)?;
+        changed |= value.add(element, sparse_max)?;
     }
     if changed {
         value.forget_estimate();
@@ -117,7 +124,7 @@ pub(super) fn pfmerge(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         // Each register that is set goes through the sparse form.
         context.check_length(registers.set() as u64 * ELEMENTS_OF_ADDITION)?;
     }
-    value.raise(&registers)?;
+    value.raise(&registers, sparse_max(context))?;
     value.forget_estimate();
     put(context, key, before.as_ref(), &value)?;
     context.txn.notify(KeyEvent::string("pfadd"), key);
@@ -171,7 +178,7 @@ const TESTED_ERROR: f64 = 5.0 * 1.04 / 128.0;
 pub(super) fn pfselftest(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     let mut value = HyperLogLog::new();
     for n in 1..=TESTED_ELEMENTS {
-        value.add(&n.to_le_bytes())?;
+        value.add(&n.to_le_bytes(), sparse_max(context))?;
         if n.is_power_of_two() || n == TESTED_ELEMENTS {
             let (estimate, number) = (value.estimate()? as f64, f64::from(n));
             if (estimate - number).abs() > (number * TESTED_ERROR).max(1.0) {

@@ -27,8 +27,6 @@ const REGISTER_BITS: usize = 6;
 const REGISTER_MAX: u16 = (1 << REGISTER_BITS) - 1;
 const DENSE_BYTES: usize = HEADER_BYTES + (REGISTERS * REGISTER_BITS).div_ceil(8);
 
-/// The longest sparse form, in bytes with its header: the default of `hll-sparse-max-bytes`.
-const SPARSE_BYTES_MAX: usize = 3000;
 /// The greatest register of the sparse form.
 const SPARSE_VALUE_MAX: u8 = 32;
 /// The longest runs.
@@ -241,25 +239,31 @@ impl HyperLogLog {
         })
     }
 
-    /// Raises its registers to others.
-    pub(super) fn raise(&mut self, registers: &Registers) -> Result<(), Corrupt> {
+    /// Raises its registers to others. The form becomes dense if it would have more than
+    /// `sparse_max` bytes.
+    pub(super) fn raise(
+        &mut self,
+        registers: &Registers,
+        sparse_max: usize,
+    ) -> Result<(), Corrupt> {
         for (index, value) in registers.0.iter().enumerate().filter(|(_, value)| **value > 0) {
-            self.raise_one(index, *value)?;
+            self.raise_one(index, *value, sparse_max)?;
         }
         Ok(())
     }
 
-    /// Adds an element; returns true if a register has changed.
-    pub(super) fn add(&mut self, element: &[u8]) -> Result<bool, Corrupt> {
+    /// Adds an element; returns true if a register has changed. The form becomes dense as in
+    /// [`HyperLogLog::raise`].
+    pub(super) fn add(&mut self, element: &[u8], sparse_max: usize) -> Result<bool, Corrupt> {
         let (index, value) = place(element);
-        self.raise_one(index, value)
+        self.raise_one(index, value, sparse_max)
     }
 
-    fn raise_one(&mut self, index: usize, value: u8) -> Result<bool, Corrupt> {
+    fn raise_one(&mut self, index: usize, value: u8, sparse_max: usize) -> Result<bool, Corrupt> {
         if self.is_dense() {
             Ok(self.raise_dense(index, value))
         } else {
-            self.raise_sparse(index, value)
+            self.raise_sparse(index, value, sparse_max)
         }
     }
 
@@ -287,7 +291,12 @@ impl HyperLogLog {
 
     /// Raises a register of the sparse form: its run is divided. The bytes are those that Redis
     /// would have.
-    fn raise_sparse(&mut self, index: usize, value: u8) -> Result<bool, Corrupt> {
+    fn raise_sparse(
+        &mut self,
+        index: usize,
+        value: u8,
+        sparse_max: usize,
+    ) -> Result<bool, Corrupt> {
         if value > SPARSE_VALUE_MAX {
             return self.raise_as_dense(index, value);
         }
@@ -310,7 +319,7 @@ impl HyperLogLog {
         Run::push(&mut divided, value, 1);
         Run::push(&mut divided, run.value, first + run.len - 1 - index);
         let len = self.0.len() + divided.len() - run.bytes;
-        if divided.len() > run.bytes && len > SPARSE_BYTES_MAX {
+        if divided.len() > run.bytes && len > sparse_max {
             return self.raise_as_dense(index, value);
         }
         self.0.splice(run.at..run.at + run.bytes, divided);
@@ -361,6 +370,9 @@ mod tests {
 
     use super::*;
 
+    /// The default of Redis.
+    const SPARSE_MAX: usize = 3000;
+
     fn registers_of(value: &HyperLogLog) -> Vec<u8> {
         let mut registers = Registers::new();
         value.merge_into(&mut registers).unwrap();
@@ -378,13 +390,13 @@ mod tests {
     #[test]
     fn a_register_divides_its_run() {
         let mut value = HyperLogLog::new();
-        assert_eq!(value.raise_one(100, 3), Ok(true));
+        assert_eq!(value.raise_one(100, 3, SPARSE_MAX), Ok(true));
         assert_eq!(value.describe(), "Z:100 v:3,1 Z:16283");
-        assert_eq!(value.raise_one(101, 3), Ok(true));
+        assert_eq!(value.raise_one(101, 3, SPARSE_MAX), Ok(true));
         assert_eq!(value.describe(), "Z:100 v:3,2 Z:16282");
-        assert_eq!(value.raise_one(100, 3), Ok(false));
+        assert_eq!(value.raise_one(100, 3, SPARSE_MAX), Ok(false));
         assert_eq!(value.kept_estimate(), None);
-        assert_eq!(value.raise_one(99, 33), Ok(true));
+        assert_eq!(value.raise_one(99, 33, SPARSE_MAX), Ok(true));
         assert!(value.is_dense());
     }
 
@@ -396,7 +408,7 @@ mod tests {
         ) {
             let (mut value, mut model) = (HyperLogLog::new(), vec![0; REGISTERS]);
             for (index, to) in near.into_iter().chain(raised) {
-                prop_assert_eq!(value.raise_one(index, to), Ok(model[index] < to));
+                prop_assert_eq!(value.raise_one(index, to, SPARSE_MAX), Ok(model[index] < to));
                 model[index] = to.max(model[index]);
             }
             prop_assert_eq!(&registers_of(&value), &model);
@@ -425,7 +437,7 @@ mod tests {
                 let Some(mut parsed) = HyperLogLog::parse(string) else { continue };
                 let _ = (parsed.estimate(), parsed.describe());
                 let _ = parsed.merge_into(&mut Registers::new());
-                let _ = parsed.raise_one(index, value);
+                let _ = parsed.raise_one(index, value, SPARSE_MAX);
                 let _ = parsed.make_dense();
             }
         }
