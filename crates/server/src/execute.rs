@@ -25,8 +25,7 @@ fn lock<'s>(
     command: &Command,
     args: Args<'_>,
 ) -> Held<'s> {
-    let locks = &databases.locks;
-    let is_one = command.keys.last == 1 && command.keys.more == MoreKeys::None;
+    let (locks, is_one) = (&databases.locks, command.keys.is_one());
     let is_slow = command.flags.has(Flags::SLOW);
     match command.locking {
         Locking::Nothing | Locking::Snapshot if !is_slow => return Held::Nothing,

@@ -61,6 +61,7 @@ mod places;
 mod quantity;
 mod random;
 mod ranks;
+mod remembered;
 pub mod resp;
 mod segments;
 mod server;

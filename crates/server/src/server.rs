@@ -29,6 +29,7 @@ use crate::{
     models::Models,
     pause::Pause,
     random::Random,
+    remembered::Remembered,
 };
 
 /// Ranks of sorted sets may take this part of `--memory`: they are some hundredths of the members,
@@ -52,6 +53,8 @@ pub(crate) struct Server {
     /// Until when commands wait.
     pub(crate) pause: Pause,
     pub(crate) limits: RwLock<crate::config::Limits>,
+    /// Settings that are only remembered.
+    pub(crate) remembered: Remembered,
     pub(crate) started: Instant,
     /// How many generators were given out, where they are to be the same at each start.
     randoms: AtomicU64,
@@ -110,6 +113,7 @@ impl Server {
         let run_id = (0..3).map(|_| format!("{:016x}", random.next())).collect::<String>();
         Ok(Self {
             limits: RwLock::new(config.limits.clone()),
+            remembered: Remembered::new("maxmemory", config.memory_bytes.to_string()),
             config,
             databases,
             clients: Clients::default(),

@@ -95,6 +95,7 @@ const SERVER: Layers = Layers {
         "quantity",
         "share_name",
         "config",
+        "remembered",
         "locks",
         "watch",
         "waiters",

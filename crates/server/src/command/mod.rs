@@ -5,13 +5,17 @@
 //! committed what the handler left pending. One file for each family of commands.
 
 mod arguments;
+mod bitfield;
+mod bits;
 mod categories;
 mod client;
 mod connection;
 mod decimal;
 mod expiry;
+mod geo;
 mod hashes;
 mod help;
+mod hyperloglogs;
 mod info;
 mod keys;
 mod list_moves;

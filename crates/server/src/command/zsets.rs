@@ -29,7 +29,7 @@ pub(super) fn score_of(
 }
 
 /// Gives a member a score in the place of the one it had.
-fn put_score(
+pub(super) fn put_score(
     context: &mut Context<'_, '_>,
     meta: &mut Meta,
     name: &[u8],
