@@ -29,9 +29,10 @@ use crate::{
     },
     health::Health,
     key_event::EventClass,
+    listeners::Listeners,
     locks::Locks,
     segments::Learned,
-    watch::Watches,
+    watch::{Interest, Watches},
 };
 
 /// Collection numbers that are reserved at a time. A crash loses at most this number of them.
@@ -77,6 +78,10 @@ pub(crate) struct Databases {
     pub(crate) submitted: AtomicUsize,
     pub(crate) locks: Locks,
     pub(crate) watches: Watches,
+    /// What makes a writer say which keys it writes.
+    pub(crate) interest: Interest,
+    /// Clients that are sent messages.
+    pub(crate) listeners: Listeners,
     /// The kinds of events that clients are told of: bits of [`EventClass`].
     events: AtomicU32,
     pub(crate) health: Arc<Health>,
@@ -122,6 +127,7 @@ impl Databases {
                 u64::from_le_bytes(bytes)
             }
         };
+        let interest = Interest::default();
         let databases = Self {
             engine,
             opened: [const { OnceLock::new() }; DATABASES],
@@ -134,7 +140,9 @@ impl Databases {
             unsynced: AtomicBool::new(true),
             submitted: AtomicUsize::new(0),
             locks: Locks::default(),
-            watches: Watches::default(),
+            watches: Watches::new(interest.clone()),
+            interest,
+            listeners: Listeners::default(),
             events: AtomicU32::new(0),
             health,
         };
@@ -237,6 +245,23 @@ impl Databases {
     #[inline]
     pub(crate) fn listens_to(&self, class: EventClass) -> bool {
         self.events.load(Ordering::Relaxed) & class.0 != 0
+    }
+
+    /// The kinds of events that clients are told of.
+    pub(crate) fn events(&self) -> EventClass {
+        EventClass(self.events.load(Ordering::Relaxed))
+    }
+
+    /// Changes the kinds of events that clients are told of.
+    pub(crate) fn set_events(&self, events: EventClass) {
+        self.events.store(events.0, Ordering::Relaxed);
+    }
+
+    /// Returns true if writes of a key are told of in their order, by events or to clients that
+    /// track: they are committed under its locks then.
+    #[inline]
+    pub(crate) fn tells_of_writes(&self) -> bool {
+        self.events.load(Ordering::Relaxed) != 0 || self.listeners.tracking.any()
     }
 
     /// When a write is forced to the disk.

@@ -89,6 +89,7 @@ impl Server {
             .open()?;
         let health = Arc::new(Health::new(Arc::clone(&log)));
         let databases = Databases::open(engine, config.fsync, health)?;
+        databases.listeners.limits.configure(&config.limits);
         clear::finish(&databases)?;
         let stats = databases.engine.stats();
         let fields = [

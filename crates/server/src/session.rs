@@ -5,6 +5,7 @@
 //! worker. A client sees its own writes: what waits for a commit is finished before anything is run
 //! that might look at it.
 
+mod listening;
 mod refusal;
 mod run;
 mod waiting;
@@ -13,7 +14,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use crate::{
     clients::ClientInfo,
-    command::{Client, Command, Flags, Pipelining, transactions},
+    command::{Client, Command, Flags, Pipelining, listening as listens, transactions},
     config::Fsync,
     execute::Runner,
     fault::Fault,
@@ -93,6 +94,7 @@ impl Session {
         let mut at = from;
         while at < pipeline.len() && out.len() < most && !self.client.closing && !out.overflowed() {
             at += self.run_next(server, pipeline, at, most, out);
+            listens::take_messages(&self.client, out, most);
         }
         at - from
     }
@@ -109,12 +111,16 @@ impl Session {
     ) -> usize {
         let args = pipeline.at(at);
         let found = self.finder.find(args.at(0));
+        if self.client.listening.is_some() || server.databases.listeners.monitors.any() {
+            self.run_listening(server, found, (pipeline, at), out);
+            return 1;
+        }
         let may_share = self.client.authenticated && self.client.queue.is_none();
         if let Some((_, command)) = found.filter(|_| may_share) {
             if is_shared_read(command, args) {
                 return self.run_reads(server, pipeline, at, most, out);
             }
-            if is_overwrite(command, args) {
+            if is_overwrite(command, args) && !server.databases.tells_of_writes() {
                 return self.run_overwrites(server, pipeline, at, out);
             }
         }
@@ -244,13 +250,7 @@ impl Session {
             return self.refuse(&unknown_command(args), out);
         };
         if let Some(fault) = wrong_arguments(command, args) {
-            if command.flags.has(Flags::RUNS_QUEUE) {
-                transactions::reset(server, &mut self.client);
-                let why = fault.trim_start_matches("ERR ");
-                out.error(&format!("EXECABORT Transaction discarded because of: {why}"));
-                return;
-            }
-            return self.refuse(&fault, out);
+            return self.refuse_call(server, command, &fault, out);
         }
         if !self.client.authenticated && !command.flags.has(Flags::NO_AUTH) {
             return self.refuse("NOAUTH Authentication required.", out);
@@ -275,18 +275,24 @@ impl Session {
         }
         if self.client.queue.is_none() && self.may_join(server, command, pipeline, at) {
             let from = out.len();
-            match self.runner(server, out).join((command, args)) {
-                Ok(Some(handle)) => return self.waiting.push(handle, from..out.len(), 1),
-                Ok(None) => return,
-                // It is to be run alone.
-                Err(_) => {}
+            let joined = self.runner(server, out).join((command, args));
+            // If it has failed in another way it is to be run alone.
+            if let Ok(handle) = joined {
+                if let Some(handle) = handle {
+                    self.waiting.push(handle, from..out.len(), 1);
+                }
+                return listens::show(server, &self.client, command, args);
             }
         }
-        // What this client has written before is to be seen.
+        // What this client has written before is to be seen, and told of.
         self.finish_waiting(server, out);
+        if self.client.listening.is_some() {
+            listens::before(server, &self.client, command, args, out);
+        }
         if let Some(wait) = self.runner(server, out).alone((command, args)) {
             (wait.on_timeout)(out);
         }
+        listens::show(server, &self.client, command, args);
     }
 
     /// Ends the connection of a browser: what follows is the body of a request, which a page chose.
@@ -296,6 +302,16 @@ impl Session {
         let client = ("client", self.client.info.address.as_str().into());
         let message = "a client spoke HTTP, and its connection is ended";
         server.log.write(Event::HttpClient, message, &[client]);
+    }
+
+    /// Replies that a call cannot be run; a transaction that it was to run is discarded.
+    fn refuse_call(&mut self, server: &Server, command: &Command, text: &str, out: &mut Reply) {
+        if !command.flags.has(Flags::RUNS_QUEUE) {
+            return self.refuse(text, out);
+        }
+        transactions::reset(server, &mut self.client);
+        let why = text.trim_start_matches("ERR ");
+        out.error(&format!("EXECABORT Transaction discarded because of: {why}"));
     }
 
     /// Replies that a command cannot be run; a transaction that it belongs to cannot be either.
@@ -310,6 +326,7 @@ impl Session {
     pub(crate) fn end(&mut self, server: &Server) {
         self.waiting.finish_untold(&server.databases, &self.worker.groups);
         transactions::unwatch_all(server, &mut self.client);
+        listens::end(server, &mut self.client);
         server.clients.leave(self.client.info.id);
     }
 }

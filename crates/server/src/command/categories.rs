@@ -3,10 +3,11 @@
 use super::table::{Command, Flags, Group};
 
 /// Commands that harm when a stranger runs them.
-const DANGEROUS: [&str; 7] = ["flushall", "flushdb", "info", "keys", "role", "shutdown", "swapdb"];
+const DANGEROUS: [&str; 8] =
+    ["flushall", "flushdb", "info", "keys", "monitor", "role", "shutdown", "swapdb"];
 
 /// Commands for operators; those of several parts have them in their parts only.
-const ADMIN: [&str; 2] = ["role", "shutdown"];
+const ADMIN: [&str; 3] = ["monitor", "role", "shutdown"];
 
 /// Commands on keys that are not in the family.
 const KEYSPACE: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
@@ -31,6 +32,7 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         Group::Lists => Some("list"),
         Group::Hashes => Some("hash"),
         Group::Strings => Some("string"),
+        Group::PubSub => Some("pubsub"),
         _ => None,
     };
     let is_connection = group == Group::Connection || name == "command";

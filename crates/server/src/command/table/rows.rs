@@ -105,7 +105,9 @@ fn with_parts(parts: &'static [Part], command: Command) -> Command {
 }
 
 const CLIENT_PARTS: &[Part] = &[
+    ("caching", 3),
     ("getname", 2),
+    ("getredir", 2),
     ("help", 2),
     ("id", 2),
     ("info", 2),
@@ -114,8 +116,11 @@ const CLIENT_PARTS: &[Part] = &[
     ("maint_notifications", -3),
     ("no-evict", 3),
     ("no-touch", 3),
+    ("reply", 3),
     ("setinfo", 4),
     ("setname", 3),
+    ("tracking", -3),
+    ("trackinginfo", 2),
 ];
 const COMMAND_PARTS: &[Part] =
     &[("count", 2), ("docs", -2), ("getkeys", -3), ("help", 2), ("info", -2), ("list", -2)];
