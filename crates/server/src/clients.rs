@@ -12,7 +12,26 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{config::Limits, waiters::Waiter};
+use crate::{
+    config::Limits,
+    outbox::{Left, Message, Outbox},
+    waiters::Waiter,
+};
+
+/// What a connection is beside an ordinary one: bits that `CLIENT LIST` has letters for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mode(u8);
+
+impl Mode {
+    /// It is shown every command.
+    pub(crate) const MONITOR: Self = Self(1);
+    /// It is told which keys were changed.
+    pub(crate) const TRACKING: Self = Self(1 << 1);
+    /// It is told of all keys, and not only of those that it has read.
+    pub(crate) const BROADCAST: Self = Self(1 << 2);
+    /// The client is gone that is told in its place.
+    pub(crate) const BROKEN_REDIRECT: Self = Self(1 << 3);
+}
 
 /// What is known of one connection. Its own task writes it; others read.
 #[derive(Debug)]
@@ -38,6 +57,14 @@ pub(crate) struct ClientInfo {
     pub(crate) unsent_chunks: AtomicUsize,
     /// Index of the last command in the table; past its end if there was none.
     pub(crate) last_command: AtomicUsize,
+    /// What other threads leave for the client.
+    pub(crate) outbox: Outbox,
+    /// How many channels, patterns and shard channels it has subscribed to.
+    pub(crate) subscribed: [AtomicUsize; 3],
+    /// Bits of [`Mode`].
+    modes: AtomicU8,
+    /// The number of the client that is told in its place which keys were changed; 0 if none is.
+    pub(crate) redirect: AtomicU64,
     began: Instant,
     /// Milliseconds after `began` at which the client last sent a whole command.
     active_ms: AtomicU64,
@@ -45,7 +72,9 @@ pub(crate) struct ClientInfo {
     /// taken; 0 if neither.
     stalled_ms: AtomicU64,
     killed: AtomicBool,
-    kill: Notify,
+    left: AtomicBool,
+    /// Wakes the connection's task.
+    wake: Notify,
     /// What the client waits with while it has sent a blocking command.
     pub(crate) waiter: Mutex<Option<Arc<Waiter>>>,
 }
@@ -70,11 +99,16 @@ impl ClientInfo {
             unsent_bytes: AtomicUsize::new(0),
             unsent_chunks: AtomicUsize::new(0),
             last_command: AtomicUsize::new(usize::MAX),
+            outbox: Outbox::default(),
+            subscribed: [const { AtomicUsize::new(0) }; 3],
+            modes: AtomicU8::new(0),
+            redirect: AtomicU64::new(0),
             began: Instant::now(),
             active_ms: AtomicU64::new(0),
             stalled_ms: AtomicU64::new(0),
             killed: AtomicBool::new(false),
-            kill: Notify::new(),
+            left: AtomicBool::new(false),
+            wake: Notify::new(),
             waiter: Mutex::default(),
         }
     }
@@ -111,7 +145,46 @@ impl ClientInfo {
     /// Asks the connection to end.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::Release);
-        self.kill.notify_one();
+        self.wake();
+    }
+
+    /// Has the connection's task look at what was left for it.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Leaves a message for the client.
+    pub(crate) fn leave(&self, message: &Arc<Message>) {
+        let unsent = self.unsent_bytes.load(Ordering::Relaxed);
+        match self.outbox.push(message, unsent, self.is_subscriber()) {
+            Left::First => self.wake(),
+            Left::Behind | Left::Ended => {}
+            Left::TooMany => self.kill(),
+        }
+    }
+
+    /// Returns true if the client has subscribed to anything.
+    pub(crate) fn is_subscriber(&self) -> bool {
+        self.subscribed.iter().any(|count| count.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Returns true if the connection is of this mode.
+    pub(crate) fn is_in(&self, mode: Mode) -> bool {
+        self.modes.load(Ordering::Relaxed) & mode.0 != 0
+    }
+
+    /// Has the connection be of this mode, or not.
+    pub(crate) fn set_mode(&self, mode: Mode, on: bool) {
+        if on {
+            self.modes.fetch_or(mode.0, Ordering::Relaxed);
+        } else {
+            self.modes.fetch_and(!mode.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if the connection has ended.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
     }
 
     /// Returns true if the connection was asked to end.
@@ -119,9 +192,12 @@ impl ClientInfo {
         self.killed.load(Ordering::Acquire)
     }
 
-    /// Waits until the connection is asked to end.
+    /// Waits until the connection is asked to end. While this is polled beside the connection's
+    /// work, whatever wakes the connection has that polled as well.
     pub(crate) async fn killed(&self) {
-        self.kill.notified().await;
+        while !self.is_killed() {
+            self.wake.notified().await;
+        }
     }
 
     /// Returns true if the client has been silent, or slow, for longer than the limits allow.
@@ -133,10 +209,15 @@ impl ClientInfo {
         };
         let handshake = !self.authenticated.load(Ordering::Relaxed)
             && self.age_seconds() >= limits.handshake_seconds.max(1);
+        // Subscribers and monitors are silent by nature, and so are clients that wait for a key.
+        let may_idle = self.is_subscriber() || self.is_in(Mode::MONITOR);
         let idle = limits.idle_seconds > 0
             && self.idle_seconds() >= limits.idle_seconds
             && self.waiter.lock().is_none();
-        handshake || idle || stalled_seconds >= limits.stall().as_secs()
+        handshake
+            || (idle && !may_idle)
+            || self.outbox.is_slow()
+            || stalled_seconds >= limits.stall().as_secs()
     }
 }
 
@@ -158,6 +239,8 @@ pub(crate) struct Clients {
     pub(crate) overdue: AtomicU64,
     /// Connections that were ended because they spoke HTTP.
     pub(crate) http: AtomicU64,
+    /// Connections that were ended because they did not take their messages.
+    pub(crate) over_limit: AtomicU64,
 }
 
 impl Clients {
@@ -184,7 +267,9 @@ impl Clients {
     /// Forgets a connection that has ended.
     pub(crate) fn leave(&self, id: u64) {
         let mut by_id = self.by_id.lock();
-        by_id.remove(&id);
+        if let Some(info) = by_id.remove(&id) {
+            info.left.store(true, Ordering::Release);
+        }
         self.count.store(by_id.len(), Ordering::Relaxed);
     }
 
@@ -206,6 +291,11 @@ impl Clients {
     /// How many are connected.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// The client of this number.
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<ClientInfo>> {
+        self.by_id.lock().get(&id).cloned()
     }
 
     /// Everyone, in the order in which they came.
@@ -232,6 +322,23 @@ impl Clients {
     }
 }
 
+/// The letters of a client's modes.
+fn letters(info: &ClientInfo) -> String {
+    let is_queueing = info.queued.load(Ordering::Relaxed) != usize::MAX;
+    let all = [
+        ('O', info.is_in(Mode::MONITOR)),
+        ('P', info.is_subscriber()),
+        ('x', is_queueing),
+        ('b', info.waiter.lock().is_some()),
+        ('t', info.is_in(Mode::TRACKING)),
+        ('R', info.is_in(Mode::BROKEN_REDIRECT)),
+        ('B', info.is_in(Mode::BROADCAST)),
+        ('e', info.no_evict.load(Ordering::Relaxed)),
+    ];
+    let letters: String = all.iter().filter(|(_, is)| *is).map(|(letter, _)| letter).collect();
+    if letters.is_empty() { "N".to_owned() } else { letters }
+}
+
 /// What `CLIENT LIST` and `CLIENT INFO` say of a client, whose last command had this name.
 pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
     let queued = info.queued.load(Ordering::Relaxed);
@@ -239,25 +346,24 @@ pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
     let (library, version) = info.library.lock().clone();
     let query = info.query_bytes.load(Ordering::Relaxed);
     let reply = info.reply_bytes.load(Ordering::Relaxed);
-    let oll = info.unsent_chunks.load(Ordering::Relaxed);
-    let omem = info.unsent_bytes.load(Ordering::Relaxed);
+    let (messages, message_bytes) = info.outbox.size();
+    let oll = info.unsent_chunks.load(Ordering::Relaxed) + messages;
+    let omem = info.unsent_bytes.load(Ordering::Relaxed) + message_bytes;
+    let [sub, psub, ssub] = info.subscribed.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let redirect =
+        if info.is_in(Mode::TRACKING) { info.redirect.load(Ordering::Relaxed) as i64 } else { -1 };
     format!(
-        "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 \
-         multi={multi} qbuf={query} qbuf-free=0 argv-mem=0 multi-mem=0 rbs={reply} rbp={reply} \
-         obl=0 oll={oll} omem={omem} tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} \
-         lib-ver={}",
+        "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db={} sub={sub} psub={psub} \
+         ssub={ssub} multi={multi} qbuf={query} qbuf-free=0 argv-mem=0 multi-mem=0 rbs={reply} \
+         rbp={reply} obl=0 oll={oll} omem={omem} tot-mem={} events=r cmd={} user=default \
+         redir={redirect} resp={} lib-name={} lib-ver={}",
         info.id,
         info.address,
         info.local_address,
         info.name.lock(),
         info.age_seconds(),
         info.idle_seconds(),
-        match (multi >= 0, info.no_evict.load(Ordering::Relaxed)) {
-            _ if info.waiter.lock().is_some() => "b",
-            (true, _) => "x",
-            (false, true) => "e",
-            (false, false) => "N",
-        },
+        letters(info),
         info.database.load(Ordering::Relaxed),
         query + reply + omem,
         last_command,

@@ -10,7 +10,7 @@ use std::{
     pin::{Pin, pin},
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, ready},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -46,6 +46,9 @@ const SMALL_REPLY_BYTES: usize = 4 << 10;
 
 /// How many buffers for replies a thread keeps; each has at most twice [`SEND_BYTES`].
 const SPARE_BUFFERS: usize = 16;
+
+/// Messages that others left for a client stay with them until it has fewer unsent bytes.
+const MESSAGE_BYTES: usize = 16 << 10;
 
 /// A buffer of an idle client that is larger is given back.
 const IDLE_BYTES: usize = 512;
@@ -176,12 +179,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, End>> {
-        if self.has_unsent() {
-            let _ = self.poll_send(cx)?;
+        while self.take_messages() | self.has_unsent() {
+            let sent = self.poll_send(cx)?;
             self.count_bytes();
             if self.is_full() {
                 // The socket wakes this task when it takes more.
                 return Poll::Pending;
+            }
+            if sent.is_pending() {
+                break;
             }
         }
         let most = if self.session.client.authenticated { READ_BYTES } else { READ_BYTES_FIRST };
@@ -194,6 +200,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         SCRATCH.set(scratch);
         ready!(polled)?;
         Poll::Ready(Ok(len))
+    }
+
+    /// Takes messages that were left for the client, as many as are sent next. Returns true if there
+    /// were any. All replies that were written are whole.
+    fn take_messages(&mut self) -> bool {
+        let outbox = &self.session.client.info.outbox;
+        let before = self.unsent.len();
+        while self.unsent.len() < MESSAGE_BYTES
+            && outbox.has()
+            && let Some(message) = outbox.pop()
+        {
+            self.unsent.push_shared(message);
+        }
+        let taken = self.unsent.len() - before;
+        if taken > 0 {
+            self.server.metrics.count_batch(0, Duration::ZERO, 0, taken);
+        }
+        taken > 0
     }
 
     /// Runs the commands that are complete. Sends replies meanwhile if they become large.
@@ -499,7 +523,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn end(mut self) {
         self.server.clients.buffers_bytes.fetch_sub(self.counted_bytes, Ordering::Relaxed);
         self.server.clients.note_unsent(self.counted_unsent, 0);
-        let server = Arc::clone(&self.server);
+        let (server, info) = (Arc::clone(&self.server), &self.session.client.info);
+        if info.outbox.is_over() {
+            server.clients.over_limit.fetch_add(1, Ordering::Relaxed);
+            let client = ("client", info.address.as_str().into());
+            let message = "a client is ended that does not take its messages";
+            server.log.write(Event::OutputLimit, message, &[client]);
+        }
         self.session.end(&server);
     }
 }

@@ -29,11 +29,12 @@ use crate::{
     },
     health::Health,
     key_event::EventClass,
+    listeners::Listeners,
     locks::Locks,
     ranks::Ranks,
     segments::Learned,
     waiters::Waiters,
-    watch::Watches,
+    watch::{Interest, Watches},
 };
 
 /// Collection numbers that are reserved at a time. A crash loses at most this number of them.
@@ -82,6 +83,10 @@ pub(crate) struct Databases {
     pub(crate) waiters: Waiters,
     /// Where the members of sorted sets lie in their orders.
     pub(crate) ranks: Ranks,
+    /// What makes a writer say which keys it writes.
+    pub(crate) interest: Interest,
+    /// Clients that are sent messages.
+    pub(crate) listeners: Listeners,
     /// The kinds of events that clients are told of: bits of [`EventClass`].
     events: AtomicU32,
     pub(crate) health: Arc<Health>,
@@ -127,6 +132,7 @@ impl Databases {
                 u64::from_le_bytes(bytes)
             }
         };
+        let interest = Interest::default();
         let databases = Self {
             engine,
             opened: [const { OnceLock::new() }; DATABASES],
@@ -139,9 +145,11 @@ impl Databases {
             unsynced: AtomicBool::new(true),
             submitted: AtomicUsize::new(0),
             locks: Locks::default(),
-            watches: Watches::default(),
-            waiters: Waiters::default(),
+            watches: Watches::new(interest.clone()),
+            waiters: Waiters::new(interest.clone()),
             ranks: Ranks::default(),
+            interest,
+            listeners: Listeners::default(),
             events: AtomicU32::new(0),
             health,
         };
@@ -240,16 +248,27 @@ impl Databases {
         Ok(())
     }
 
-    /// Returns true if any client is to be told of keys that are written.
-    #[inline]
-    pub(crate) fn hears_of_writes(&self) -> bool {
-        self.watches.any() || self.waiters.any()
-    }
-
     /// Returns true if clients are told of events of this kind.
     #[inline]
     pub(crate) fn listens_to(&self, class: EventClass) -> bool {
         self.events.load(Ordering::Relaxed) & class.0 != 0
+    }
+
+    /// The kinds of events that clients are told of.
+    pub(crate) fn events(&self) -> EventClass {
+        EventClass(self.events.load(Ordering::Relaxed))
+    }
+
+    /// Changes the kinds of events that clients are told of.
+    pub(crate) fn set_events(&self, events: EventClass) {
+        self.events.store(events.0, Ordering::Relaxed);
+    }
+
+    /// Returns true if writes of a key are told of in their order, by events or to clients that
+    /// track: they are committed under its locks then.
+    #[inline]
+    pub(crate) fn tells_of_writes(&self) -> bool {
+        self.events.load(Ordering::Relaxed) != 0 || self.listeners.tracking.any()
     }
 
     /// When a write is forced to the disk.

@@ -74,7 +74,8 @@ impl<'s> Runner<'_, 's> {
     /// The context of a command that runs now.
     fn context(&mut self) -> Context<'_, 's> {
         let databases = &self.server.databases;
-        let txn = Txn::new(databases, databases.number(self.client.database), now_ms());
+        let mut txn = Txn::new(databases, databases.number(self.client.database), now_ms());
+        txn.client = self.client.info.id;
         let must_wait = self.must_wait;
         let (server, client, out) = (self.server, &mut *self.client, &mut *self.out);
         Context {
@@ -122,6 +123,7 @@ impl<'s> Runner<'_, 's> {
         let locks = lock(&self.server.databases, self.groups, command, args);
         let mut context = self.context();
         context.may_take_long = may_take_long;
+        context.txn.is_read = command.flags.has(Flags::READ);
         let done = (command.run)(&mut context, args);
         let done = done.and_then(|()| Ok(commit::transaction(&mut context.txn)?));
         context.count_absent();
@@ -182,6 +184,7 @@ impl<'s> Runner<'_, 's> {
         let is_one_each = keys == len;
         let _locks = if is_one_each { Held::Nothing } else { self.lock_reads(calls.clone()) };
         let mut context = self.context();
+        context.txn.is_read = true;
         if keys > 1 {
             let all: Vec<&[u8]> = calls.clone().flat_map(|(c, args)| keys_of(c, args)).collect();
             // After an error each command reads by itself: one says what is damaged, the others
@@ -203,6 +206,7 @@ impl<'s> Runner<'_, 's> {
             }
         }
         context.count_absent();
+        commit::tell(&context.server.databases, context.txn.pending.told);
         ran
     }
 
@@ -240,6 +244,7 @@ impl<'s> Runner<'_, 's> {
             (Some(key), None) => databases.locks.exclusive(key),
             (Some(_), Some(_)) => databases.locks.many_exclusive(keys()),
         };
+        let may_wait = may_wait && !databases.tells_of_writes();
         let from = self.out.len();
         let mut context = self.context();
         context.txn.overwrites = Some(databases.engine.batch());

@@ -100,6 +100,7 @@ impl Server {
         let health = Arc::new(Health::new(Arc::clone(&log)));
         let databases = Databases::open(engine, config.fsync, health)?;
         databases.ranks.set_bytes_max(config.memory_bytes / RANKS_PART);
+        databases.listeners.limits.configure(&config.limits);
         clear::finish(&databases)?;
         let stats = databases.engine.stats();
         let fields = [

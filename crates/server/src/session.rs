@@ -5,6 +5,7 @@
 //! worker. A client sees its own writes: what waits for a commit is finished before anything is run
 //! that might look at it.
 
+mod listening;
 mod refusal;
 mod run;
 mod stopped;
@@ -18,7 +19,7 @@ use std::{
 use crate::{
     clients::ClientInfo,
     command::{
-        Client, Command, Flags, Pipelining,
+        Client, Command, Flags, Pipelining, listening as listens,
         transactions::{self, Queue},
     },
     config::Fsync,
@@ -109,6 +110,7 @@ impl Session {
             && !out.overflowed()
         {
             at += self.run_next(server, pipeline, at, most, out);
+            listens::take_messages(&self.client, out, most);
             if server.databases.waiters.any_pending() {
                 // They look before the next command is run.
                 break;
@@ -135,12 +137,16 @@ impl Session {
             self.pause(until);
             return 0;
         }
+        if self.client.listening.is_some() || server.databases.listeners.monitors.any() {
+            self.run_listening(server, found, (pipeline, at), out);
+            return 1;
+        }
         let may_share = self.client.authenticated && self.client.queue.is_none();
         if let Some((_, command)) = found.filter(|_| may_share) {
             if is_shared_read(command, args) {
                 return self.run_reads(server, pipeline, at, most, out);
             }
-            if is_overwrite(command, args) {
+            if is_overwrite(command, args) && !server.databases.tells_of_writes() {
                 return self.run_overwrites(server, pipeline, at, out);
             }
         }
@@ -271,13 +277,7 @@ impl Session {
             return self.refuse(&unknown_command(args), out);
         };
         if let Some(fault) = wrong_arguments(command, args) {
-            if command.flags.has(Flags::RUNS_QUEUE) {
-                transactions::reset(server, &mut self.client);
-                let why = fault.trim_start_matches("ERR ");
-                out.error(&format!("EXECABORT Transaction discarded because of: {why}"));
-                return;
-            }
-            return self.refuse(&fault, out);
+            return self.refuse_call(server, command, &fault, out);
         }
         if !self.client.authenticated && !command.flags.has(Flags::NO_AUTH) {
             return self.refuse("NOAUTH Authentication required.", out);
@@ -302,20 +302,26 @@ impl Session {
         }
         if self.client.queue.is_none() && self.may_join(server, command, pipeline, at) {
             let from = out.len();
-            match self.runner(server, out).join((command, args)) {
-                Ok(Some(handle)) => return self.waiting.push(handle, from..out.len(), 1),
-                Ok(None) => return,
-                // It is to be run alone.
-                Err(_) => {}
+            let joined = self.runner(server, out).join((command, args));
+            // If it has failed in another way it is to be run alone.
+            if let Ok(handle) = joined {
+                if let Some(handle) = handle {
+                    self.waiting.push(handle, from..out.len(), 1);
+                }
+                return listens::show(server, &self.client, command, args);
             }
         }
-        // What this client has written before is to be seen.
+        // What this client has written before is to be seen, and told of.
         self.finish_waiting(server, out);
+        if self.client.listening.is_some() {
+            listens::before(server, &self.client, command, args, out);
+        }
         let mut runner = self.runner(server, out);
         runner.must_wait = runner.is_behind_others(command, args);
         if let Some(wait) = runner.alone((command, args)) {
             self.block(server, (command, args), *wait, out);
         }
+        listens::show(server, &self.client, command, args);
     }
 
     /// When to look again whether a command may run that is to wait because clients are paused.
@@ -339,6 +345,16 @@ impl Session {
         server.log.write(Event::HttpClient, message, &[client]);
     }
 
+    /// Replies that a call cannot be run; a transaction that it was to run is discarded.
+    fn refuse_call(&mut self, server: &Server, command: &Command, text: &str, out: &mut Reply) {
+        if !command.flags.has(Flags::RUNS_QUEUE) {
+            return self.refuse(text, out);
+        }
+        transactions::reset(server, &mut self.client);
+        let why = text.trim_start_matches("ERR ");
+        out.error(&format!("EXECABORT Transaction discarded because of: {why}"));
+    }
+
     /// Replies that a command cannot be run; a transaction that it belongs to cannot be either.
     fn refuse(&mut self, text: &str, out: &mut Reply) {
         if let Some(queue) = &mut self.client.queue {
@@ -352,6 +368,7 @@ impl Session {
         self.waiting.finish_untold(&server.databases, &self.worker.groups);
         self.end_stopped(server);
         transactions::unwatch_all(server, &mut self.client);
+        listens::end(server, &mut self.client);
         server.clients.leave(self.client.info.id);
     }
 }

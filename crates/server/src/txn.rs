@@ -11,7 +11,8 @@ use rhumb::{Batch, Error, Keyspace, Result, Slice};
 use crate::{
     db::{Databases, Db},
     encode::{Entry, Kind, Meta, entry, member},
-    key_event::KeyEvent,
+    key_event::{EventClass, KeyEvent},
+    listeners::{Changed, Topic},
 };
 
 /// One of a database's keyspaces.
@@ -39,13 +40,21 @@ pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 /// One end of a range of keys.
 pub(crate) type KeyBound = Bound<Vec<u8>>;
 
+/// What clients that listen are told of, once it is committed.
+pub(crate) enum Told {
+    /// What happened to a key: the number of its keyspaces, the event and the key.
+    Event(u8, KeyEvent, Vec<u8>),
+    /// What a client has published to a channel.
+    Message(Topic, Vec<u8>, Vec<u8>),
+}
+
 /// What is to be committed: the writes to each keyspace, and the written keys that clients watch.
 #[derive(Default)]
 pub(crate) struct Pending {
     pub(crate) writes: Vec<(u8, Space, Writes)>,
-    pub(crate) touched: Vec<(u8, Vec<u8>)>,
-    /// What happened to keys, for clients that listen: the number, the event and the key.
-    pub(crate) events: Vec<(u8, KeyEvent, Vec<u8>)>,
+    pub(crate) touched: Vec<Changed>,
+    /// For clients that listen, in the order in which it happened.
+    pub(crate) told: Vec<Told>,
     /// How often something was written, and its bytes, those included that were written again.
     count: usize,
     pub(crate) bytes: usize,
@@ -56,7 +65,7 @@ pub(crate) struct Pending {
 pub(crate) struct Place {
     count: usize,
     touched: usize,
-    events: usize,
+    told: usize,
 }
 
 impl Pending {
@@ -67,14 +76,13 @@ impl Pending {
 
     /// The place before the command that comes next.
     pub(crate) fn place(&self) -> Place {
-        Place { count: self.count, touched: self.touched.len(), events: self.events.len() }
+        Place { count: self.count, touched: self.touched.len(), told: self.told.len() }
     }
 
     /// Ends the command that began here: one that wrote nothing has touched nothing.
     pub(crate) fn end(&mut self, began: Place) {
         if self.count == began.count {
             self.touched.truncate(began.touched);
-            self.events.truncate(began.events);
         }
     }
 }
@@ -86,6 +94,10 @@ pub(crate) struct Txn<'s> {
     pub(crate) number: u8,
     /// The time of the command: all of it happens at this moment.
     pub(crate) now_ms: u64,
+    /// True if the present command only reads: clients are told of keys that it misses.
+    pub(crate) is_read: bool,
+    /// The client whose command it is; 0 if it is none's.
+    pub(crate) client: u64,
     pub(crate) pending: Pending,
     /// Entries that were read before the commands that ask for them, in the order of their keys,
     /// and the number of those that were asked for.
@@ -108,6 +120,8 @@ impl<'s> Txn<'s> {
             databases,
             number,
             now_ms,
+            is_read: false,
+            client: 0,
             pending: Pending::default(),
             ahead: Vec::new(),
             ahead_taken: 0,
@@ -180,8 +194,11 @@ impl<'s> Txn<'s> {
 
     /// The key's entry, if it is there and has not ended.
     pub(crate) fn read(&mut self, key: &[u8]) -> Result<Option<Entry>> {
-        let entry = self.raw(key)?;
-        Ok(entry.filter(|entry| !entry.is_expired(self.now_ms)))
+        let entry = self.raw(key)?.filter(|entry| !entry.is_expired(self.now_ms));
+        if entry.is_none() && self.is_read {
+            self.notify(KeyEvent::MISS, key);
+        }
+        Ok(entry)
     }
 
     fn raw(&mut self, key: &[u8]) -> Result<Option<Entry>> {
@@ -204,6 +221,8 @@ impl<'s> Txn<'s> {
         }
         self.forget_members(&entry)?;
         self.write(Space::Keys, key.to_vec(), None);
+        self.notify(KeyEvent::EXPIRED, key);
+        self.mark(key, true);
         Ok(None)
     }
 
@@ -248,6 +267,7 @@ impl<'s> Txn<'s> {
     /// Makes a key a string without a time of expiry, whatever is there.
     #[inline]
     pub(crate) fn overwrite(&mut self, key: &[u8], bytes: &[u8]) -> Result<()> {
+        self.notify(KeyEvent::string("set"), key);
         if let Some(batch) = &mut self.overwrites {
             let db = self.databases.numbered(self.number)?;
             batch.insert_parts(&db.keys, key, &[&[Kind::String as u8], bytes]);
@@ -259,10 +279,18 @@ impl<'s> Txn<'s> {
         self.put_string(key, before.as_ref(), bytes, 0)
     }
 
+    /// Before an entry is written: tells of a key that was not there.
+    fn notify_if_new(&mut self, key: &[u8]) {
+        if self.databases.listens_to(EventClass::NEW) && self.raw(key).is_ok_and(|e| e.is_none()) {
+            self.notify(KeyEvent::ADDED, key);
+        }
+    }
+
     fn put_entry(&mut self, key: &[u8], value: Vec<u8>, before: Option<&Entry>, expires_ms: u64) {
         if expires_ms != 0 && before.is_none_or(|before| before.expires_ms != expires_ms) {
             self.write(Space::Work, member::expiry(expires_ms, key), Some(Vec::new()));
         }
+        self.notify_if_new(key);
         self.touch(key);
         self.write(Space::Keys, key.to_vec(), Some(value));
     }
@@ -316,6 +344,7 @@ impl<'s> Txn<'s> {
 
     /// Writes what is now to be known of a collection; one without members goes away.
     pub(crate) fn put_meta(&mut self, key: &[u8], kind: Kind, meta: &Meta, expires_ms: u64) {
+        self.notify_if_new(key);
         self.touch(key);
         let value = (meta.count > 0).then(|| entry::encode_meta(kind, meta, expires_ms));
         self.write(Space::Keys, key.to_vec(), value);
@@ -336,18 +365,31 @@ impl<'s> Txn<'s> {
         self.write(Space::Members, key, None);
     }
 
-    /// Marks a key as changed, for the clients that watch it or wait for it.
+    /// Marks a key as changed, for the clients that it concerns.
     pub(crate) fn touch(&mut self, key: &[u8]) {
-        if self.databases.hears_of_writes() {
-            self.pending.touched.push((self.number, key.to_vec()));
+        self.mark(key, false);
+    }
+
+    #[inline]
+    fn mark(&mut self, key: &[u8], has_ended: bool) {
+        if self.databases.interest.any() {
+            let (number, by) = (self.number, self.client);
+            self.pending.touched.push(Changed { number, key: key.to_vec(), by, has_ended });
         }
     }
 
     /// Tells of what happened to a key, once it is committed.
+    #[inline]
     pub(crate) fn notify(&mut self, event: KeyEvent, key: &[u8]) {
         if self.databases.listens_to(event.class) {
-            self.pending.events.push((self.number, event, key.to_vec()));
+            self.pending.told.push(Told::Event(self.number, event, key.to_vec()));
         }
+    }
+
+    /// Sends a message to a channel, once what is pending is committed.
+    pub(crate) fn publish(&mut self, topic: Topic, channel: &[u8], message: &[u8]) {
+        self.pending.bytes += channel.len() + message.len();
+        self.pending.told.push(Told::Message(topic, channel.to_vec(), message.to_vec()));
     }
 
     /// The pairs of a range, ascending or descending, as they are now: later writes do not show.

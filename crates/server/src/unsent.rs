@@ -1,14 +1,35 @@
 //! Replies that a client has not taken yet, in the order in which they are sent.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
+
+use crate::outbox::Message;
 
 /// Small replies join a chunk until it has this many bytes: what the kernel takes at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
+/// Messages with fewer bytes are copied: others keep them no longer than they need.
+const SHARED_BYTES: usize = 16 << 10;
+
+/// Bytes that are sent one after the other.
+#[derive(Debug)]
+enum Chunk {
+    Own(Vec<u8>),
+    Shared(Arc<Message>),
+}
+
+impl Chunk {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(message) => message.bytes(),
+        }
+    }
+}
+
 /// Bytes in chunks. Replies that are large stay in the buffer that they were written into.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
-    chunks: VecDeque<Vec<u8>>,
+    chunks: VecDeque<Chunk>,
     /// Bytes of the first chunk that were sent.
     sent: usize,
     /// Bytes that are left in all chunks.
@@ -36,10 +57,11 @@ impl Unsent {
         if replies.is_empty() {
             return;
         }
-        let has_room = |last: &Vec<u8>| last.len() + replies.len() <= CHUNK_BYTES;
-        match self.chunks.back_mut().filter(|last| has_room(last)) {
-            Some(last) => last.extend_from_slice(replies),
-            None => self.chunks.push_back(replies.to_vec()),
+        match self.chunks.back_mut() {
+            Some(Chunk::Own(last)) if last.len() + replies.len() <= CHUNK_BYTES => {
+                last.extend_from_slice(replies);
+            }
+            _ => self.chunks.push_back(Chunk::Own(replies.to_vec())),
         }
         self.len += replies.len();
     }
@@ -52,20 +74,30 @@ impl Unsent {
             return Some(replies);
         }
         self.len += replies.len();
-        self.chunks.push_back(replies);
+        self.chunks.push_back(Chunk::Own(replies));
         None
+    }
+
+    /// Adds a message. A large one is not copied.
+    pub(crate) fn push_shared(&mut self, message: Arc<Message>) {
+        let bytes = message.bytes();
+        if bytes.len() < SHARED_BYTES {
+            return self.push(bytes);
+        }
+        self.len += bytes.len();
+        self.chunks.push_back(Chunk::Shared(message));
     }
 
     /// The bytes that are to be sent next.
     pub(crate) fn front(&self) -> &[u8] {
-        self.chunks.front().map_or(&[], |chunk| &chunk[self.sent..])
+        self.chunks.front().map_or(&[], |chunk| &chunk.bytes()[self.sent..])
     }
 
     /// Takes note that the first `bytes` of [`Unsent::front`] were sent.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         self.len -= bytes;
-        if self.chunks.front().is_some_and(|chunk| chunk.len() == self.sent) {
+        if self.chunks.front().is_some_and(|chunk| chunk.bytes().len() == self.sent) {
             self.chunks.pop_front();
             self.sent = 0;
         }

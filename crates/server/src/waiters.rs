@@ -19,7 +19,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::watch::WatchedKey;
+use crate::watch::{Interest, WatchedKey};
 
 /// The client waits.
 const WAITING: u8 = 0;
@@ -94,9 +94,15 @@ pub(crate) struct Waiters {
     /// Clients that were woken and have not looked yet what is there.
     pending: AtomicUsize,
     queues: Mutex<HashMap<WatchedKey, Queue>>,
+    interest: Interest,
 }
 
 impl Waiters {
+    /// No clients; those that will come count there as well.
+    pub(crate) fn new(interest: Interest) -> Self {
+        Self { interest, ..Self::default() }
+    }
+
     /// Returns true if any client waits for a key.
     #[inline]
     pub(crate) fn any(&self) -> bool {
@@ -143,6 +149,7 @@ impl Waiters {
         for key in keys {
             let queue = queues.entry((database, key.clone())).or_default();
             if queue.back().is_none_or(|last| !Arc::ptr_eq(last, waiter)) {
+                self.interest.add();
                 self.count.fetch_add(1, Ordering::SeqCst);
                 queue.push_back(Arc::clone(waiter));
             }
@@ -159,6 +166,7 @@ impl Waiters {
             if let Some(at) = queue.iter().position(|other| Arc::ptr_eq(other, waiter)) {
                 queue.remove(at);
                 self.count.fetch_sub(1, Ordering::SeqCst);
+                self.interest.remove();
             }
             if queue.is_empty() {
                 queues.remove(&key);

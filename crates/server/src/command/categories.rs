@@ -3,11 +3,21 @@
 use super::table::{Command, Flags, Group};
 
 /// Commands that harm when a stranger runs them.
-const DANGEROUS: [&str; 9] =
-    ["flushall", "flushdb", "info", "keys", "pfdebug", "pfselftest", "role", "shutdown", "swapdb"];
+const DANGEROUS: [&str; 10] = [
+    "flushall",
+    "flushdb",
+    "info",
+    "keys",
+    "monitor",
+    "pfdebug",
+    "pfselftest",
+    "role",
+    "shutdown",
+    "swapdb",
+];
 
 /// Commands for operators; those of several parts have them in their parts only.
-const ADMIN: [&str; 4] = ["pfdebug", "pfselftest", "role", "shutdown"];
+const ADMIN: [&str; 5] = ["monitor", "pfdebug", "pfselftest", "role", "shutdown"];
 
 /// Commands on keys that are not in the family.
 const KEYSPACE: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
@@ -35,6 +45,7 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         Group::Bitmaps => Some("bitmap"),
         Group::HyperLogLogs => Some("hyperloglog"),
         Group::Geo => Some("geo"),
+        Group::PubSub => Some("pubsub"),
         _ => None,
     };
     let is_connection = group == Group::Connection || name == "command";

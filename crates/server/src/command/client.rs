@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::transactions::Queue;
+use super::{listening::Listening, transactions::Queue};
 use crate::{
     clients::ClientInfo,
     watch::{Mark, WatchedKey},
@@ -23,6 +23,8 @@ pub(crate) struct Client {
     pub(crate) watched: Vec<(WatchedKey, bool)>,
     /// Set by the writer of a watched key.
     pub(crate) mark: Mark,
+    /// What the client listens to; none for an ordinary one.
+    pub(crate) listening: Option<Box<Listening>>,
     /// The connection ends once the replies are sent.
     pub(crate) closing: bool,
 }
@@ -38,6 +40,7 @@ impl Client {
             queue: None,
             watched: Vec::new(),
             mark: Arc::new(AtomicBool::new(false)),
+            listening: None,
             closing: false,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use super::{
     COMMANDS, Context, Done, NOT_AN_INTEGER, SYNTAX, help, integer, is_word, keys::database_index,
-    server::VERSION, transactions, waiting,
+    listening, server::VERSION, tracking, transactions, waiting,
 };
 use crate::{
     clients::{ClientInfo, describe},
@@ -18,6 +18,12 @@ pub(super) fn ping(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     match args.get(1) {
         _ if args.len() > 2 => {
             return Err("ERR wrong number of arguments for 'ping' command".into());
+        }
+        // What is not a message has the form of one for a subscriber that cannot tell otherwise.
+        text if !context.out.resp3 && context.client.info.is_subscriber() => {
+            context.out.array(2);
+            context.out.bulk(b"pong");
+            context.out.bulk(text.unwrap_or_default());
         }
         None => context.out.simple("PONG"),
         Some(text) => context.out.bulk(text),
@@ -41,6 +47,8 @@ pub(super) fn quit(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
 /// `RESET`.
 pub(super) fn reset(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     transactions::reset(context.server, context.client);
+    listening::end(context.server, context.client);
+    context.take_messages();
     select_index(context, 0);
     context.out.resp3 = false;
     let info = &context.client.info;
@@ -176,6 +184,8 @@ pub(super) fn hello(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         set_name(&context.client.info, name);
     }
     if let Some(version) = hello.version {
+        // Those that were written in the version before.
+        context.take_messages();
         context.out.resp3 = version == 3;
         context.client.info.resp.store(version, Ordering::Relaxed);
     }
@@ -232,6 +242,16 @@ pub(super) fn client(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     } else if is("info", 2) {
         let text = description(&context.client.info);
         context.out.verbatim(&text);
+    } else if is("tracking", args.len()) && args.len() > 2 {
+        return tracking::tracking(context, args);
+    } else if is("trackinginfo", 2) {
+        return tracking::trackinginfo(context, args);
+    } else if is("caching", 3) {
+        return tracking::caching(context, args);
+    } else if is("getredir", 2) {
+        return tracking::getredir(context, args);
+    } else if is("reply", 3) {
+        return tracking::reply(context, args);
     } else if is_word(part, "list") {
         return client_list(context, args);
     } else if is("setinfo", 4) {
@@ -262,13 +282,15 @@ pub(super) fn wrong_part_arity(args: Args<'_>) -> Fault {
     format!("ERR wrong number of arguments for '{}|{}' command", text(0), text(1)).into()
 }
 
-/// Returns true for the type of every client that there is, and false for the other types.
-fn is_normal(kind: &[u8]) -> Result<bool, Fault> {
-    let others = ["master", "pubsub", "replica", "slave"];
-    if is_word(kind, "normal") || others.iter().any(|other| is_word(kind, other)) {
-        return Ok(is_word(kind, "normal"));
+/// What tells the clients of a type.
+fn is_of_type(kind: &[u8]) -> Result<fn(&ClientInfo) -> bool, Fault> {
+    match kind.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(|info| !info.is_subscriber()),
+        b"pubsub" => Ok(ClientInfo::is_subscriber),
+        // There are none.
+        b"master" | b"replica" | b"slave" => Ok(|_| false),
+        _ => Err(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(kind)).into()),
     }
-    Err(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(kind)).into())
 }
 
 fn client_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
@@ -276,8 +298,8 @@ fn client_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     match args.get(2) {
         None => {}
         Some(option) if is_word(option, "type") && args.len() == 4 => {
-            let is_normal = is_normal(args.at(3))?;
-            wanted.retain(|_| is_normal);
+            let is_wanted = is_of_type(args.at(3))?;
+            wanted.retain(|info| is_wanted(info));
         }
         Some(option) if is_word(option, "id") && args.len() > 3 => {
             let ids: Result<Vec<i64>, Fault> = args.iter_from(3).map(integer).collect();
@@ -339,8 +361,8 @@ fn kill_filter(
         } else if is("laddr") {
             wanted.retain(|info| info.local_address.as_bytes() == value);
         } else if is("type") {
-            let is_normal = is_normal(value)?;
-            wanted.retain(|_| is_normal);
+            let is_wanted = is_of_type(value)?;
+            wanted.retain(|info| is_wanted(info));
         } else if is("user") {
             if value != b"default" {
                 let user = String::from_utf8_lossy(value);

@@ -3,7 +3,13 @@
 use std::{fmt::Write, sync::atomic::Ordering};
 
 use super::{Context, Done, is_word, server::VERSION};
-use crate::{count::Tally, encode::format::DATABASES, resp::Args, server::Server};
+use crate::{
+    count::Tally,
+    encode::format::DATABASES,
+    listeners::{Topic, TrackingSizes},
+    resp::Args,
+    server::Server,
+};
 
 type Section = (&'static str, fn(&Server) -> String);
 
@@ -67,6 +73,8 @@ fn clients_section(server: &Server) -> String {
     lines([
         ("connected_clients", clients.count().to_string()),
         ("maxclients", server.limits.read().clients.to_string()),
+        ("pubsub_clients", server.databases.listeners.topics.clients().to_string()),
+        ("tracking_clients", server.databases.listeners.tracking.count().to_string()),
         ("blocked_clients", server.clients.blocked.load(Ordering::Relaxed).to_string()),
         ("client_unsent_bytes", clients.unsent_bytes.load(Ordering::Relaxed).to_string()),
         ("client_unsent_bytes_max", clients.unsent_bytes_max.load(Ordering::Relaxed).to_string()),
@@ -82,6 +90,7 @@ fn memory_section(server: &Server) -> String {
     lines([
         ("used_memory", used.to_string()),
         ("used_memory_buffers", buffers.to_string()),
+        ("used_memory_messages", server.databases.listeners.limits.kept_bytes().to_string()),
         ("used_memory_mapped", stats.mapped_bytes.to_string()),
         ("used_memory_records", stats.record_chunk_bytes.to_string()),
         ("used_memory_cache_chunks", stats.cache_chunk_bytes.to_string()),
@@ -112,6 +121,9 @@ fn persistence_section(server: &Server) -> String {
 
 fn stats_section(server: &Server) -> String {
     let (metrics, clients) = (&server.metrics, &server.clients);
+    let listeners = &server.databases.listeners;
+    let topics = |topic| listeners.topics.count(topic).to_string();
+    let TrackingSizes { keys, items, prefixes } = listeners.tracking.sizes();
     lines([
         ("total_connections_received", clients.accepted.load(Ordering::Relaxed).to_string()),
         ("total_commands_processed", metrics.commands_total().to_string()),
@@ -121,6 +133,16 @@ fn stats_section(server: &Server) -> String {
         ("rejected_connections", clients.refused.load(Ordering::Relaxed).to_string()),
         ("rejected_http_connections", clients.http.load(Ordering::Relaxed).to_string()),
         ("expired_keys", metrics.expired_keys().to_string()),
+        ("pubsub_channels", topics(Topic::Channel)),
+        ("pubsub_patterns", topics(Topic::Pattern)),
+        ("pubsubshard_channels", topics(Topic::ShardChannel)),
+        ("tracking_total_keys", keys.to_string()),
+        ("tracking_total_items", items.to_string()),
+        ("tracking_total_prefixes", prefixes.to_string()),
+        (
+            "client_output_buffer_limit_disconnections",
+            clients.over_limit.load(Ordering::Relaxed).to_string(),
+        ),
     ])
 }
 

@@ -241,6 +241,8 @@ fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
         }
         clear::clear(&context.server.databases, *number)?;
     }
+    let listeners = &context.server.databases.listeners;
+    listeners.tracking.tell_all(&listeners.limits);
     context.out.ok();
     Ok(())
 }

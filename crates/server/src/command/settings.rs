@@ -1,11 +1,13 @@
 //! `CONFIG`: the settings that clients ask for, under the names that Redis gives them.
 
-use super::{Context, Done, SYNTAX, connection::wrong_part_arity, help, is_word};
+use super::{Context, Done, SYNTAX, connection::wrong_part_arity, help, is_word, output_limit};
 use crate::{
-    config::{Fsync, Limits},
+    config::Fsync,
     fault::Fault,
     glob,
+    key_event::EventClass,
     log::{Event, Value},
+    outbox::ClassLimit,
     remembered::{self, Remembered},
     resp::{Args, number::parse_i64},
     server::Server,
@@ -19,13 +21,18 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
         ("appendfsync", server.databases.fsync().name().to_owned()),
         ("appendonly", "yes".to_owned()),
         ("bind", config.listen.ip().to_string()),
-        ("client-output-buffer-limit", output_limit(&config.limits)),
+        (
+            "client-output-buffer-limit",
+            output_limit::format(&config.limits, &server.databases.listeners.limits),
+        ),
         ("databases", crate::encode::format::DATABASES.to_string()),
         ("dir", config.data.display().to_string()),
         ("maxclients", limits.clients.to_string()),
+        ("notify-keyspace-events", server.databases.events().letters()),
         ("port", config.listen.port().to_string()),
         ("proto-max-bulk-len", config.limits.bulk_bytes.to_string()),
         ("requirepass", String::from_utf8_lossy(&password).into_owned()),
+        ("tracking-table-max-keys", server.databases.listeners.tracking.keys_max().to_string()),
         ("timeout", limits.idle_seconds.to_string()),
         (
             "unixsocket",
@@ -34,13 +41,6 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
     ];
     all.extend(server.remembered.all());
     all
-}
-
-/// The limits of replies that are not taken, in the form of Redis: hard, soft, and the seconds
-/// above the soft one.
-fn output_limit(limits: &Limits) -> String {
-    let (hard, soft) = (limits.output_bytes, limits.output_soft_bytes());
-    format!("normal {hard} {soft} {}", limits.stall().as_secs())
 }
 
 /// `CONFIG` and its parts.
@@ -82,10 +82,23 @@ enum Change {
     IdleSeconds(u64),
     Password(Vec<u8>),
     Remembered(&'static str, String),
+    Events(EventClass),
+    TrackedKeys(usize),
+    /// None if it stays as it is.
+    Subscribers(Option<ClassLimit>),
 }
 
 /// The settings that can be changed, and the one that can be changed by number: its bounds.
-const CHANGEABLE: [&str; 4] = ["appendfsync", "maxclients", "requirepass", "timeout"];
+const CHANGEABLE: [&str; 7] = [
+    "appendfsync",
+    "client-output-buffer-limit",
+    "maxclients",
+    "notify-keyspace-events",
+    "requirepass",
+    "timeout",
+    "tracking-table-max-keys",
+];
+const TRACKED_KEYS_BOUNDS: (i64, i64) = (0, i64::MAX);
 const CLIENTS_BOUNDS: (i64, i64) = (1, u32::MAX as i64);
 const TIMEOUT_BOUNDS: (i64, i64) = (0, i32::MAX as i64);
 
@@ -143,6 +156,14 @@ fn change(name: &[u8], value: &[u8]) -> Result<Change, Fault> {
         Change::Clients(usize::try_from(within(name, value, CLIENTS_BOUNDS)?).unwrap_or(usize::MAX))
     } else if is("timeout") {
         Change::IdleSeconds(within(name, value, TIMEOUT_BOUNDS)?.unsigned_abs())
+    } else if is("notify-keyspace-events") {
+        let why = "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
+        Change::Events(EventClass::parse(value).ok_or_else(|| refused(name, why))?)
+    } else if is("tracking-table-max-keys") {
+        let keys = within(name, value, TRACKED_KEYS_BOUNDS)?;
+        Change::TrackedKeys(usize::try_from(keys).unwrap_or(usize::MAX))
+    } else if is("client-output-buffer-limit") {
+        Change::Subscribers(output_limit::parse(value).map_err(|why| refused(name, why))?)
     } else {
         Change::Password(value.to_vec())
     })
@@ -163,6 +184,12 @@ fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             Change::Fsync(fsync) => server.databases.set_fsync(fsync),
             Change::Clients(clients) => server.limits.write().clients = clients,
             Change::IdleSeconds(seconds) => server.limits.write().idle_seconds = seconds,
+            Change::Events(events) => server.databases.set_events(events),
+            Change::TrackedKeys(keys) => server.databases.listeners.tracking.set_keys_max(keys),
+            Change::Subscribers(None) => {}
+            Change::Subscribers(Some(limit)) => {
+                server.databases.listeners.limits.set_subscribers(limit);
+            }
             Change::Password(password) => server
                 .set_password(&password)
                 .map_err(|error| Fault::from(format!("ERR CONFIG SET failed - {error}")))?,

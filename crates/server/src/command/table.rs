@@ -44,7 +44,7 @@ impl Flags {
     /// It may wait for a key to be written. In `EXEC` and in scripts it does not wait.
     pub(crate) const BLOCKING: Self = Self(2048);
 
-    /// A RESP2 client that has subscribed may send it.
+    /// It is about messages between clients.
     pub(crate) const PUBSUB: Self = Self(4096);
 
     /// Clients that wait with it are served in the order in which they came, even if it is tried

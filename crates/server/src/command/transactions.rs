@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Client, Command, Context, Done, Flags, Locking, keys_of};
+use super::{Client, Command, Context, Done, Flags, Locking, keys_of, listening};
 use crate::{
     commit,
     fault::Fault,
@@ -166,6 +166,7 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     // The moment, and the database's keyspaces, are those under the locks.
     let number = server.databases.number(context.client.database);
     context.txn = Txn::new(&server.databases, number, crate::db::now_ms());
+    context.txn.client = context.client.info.id;
     let dirty = is_dirty(context);
     unwatch_all(server, context.client);
     if dirty? {
@@ -177,7 +178,10 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     let may_take_long = std::mem::replace(&mut context.may_take_long, true);
     for (command, args) in queue.commands() {
         let (from, place) = (context.out.len(), context.txn.pending.place());
+        listening::remember(server, context.client, command, args);
+        context.txn.is_read = command.flags.has(Flags::READ);
         let done = (command.run)(context, args);
+        listening::show(server, context.client, command, args);
         context.txn.pending.end(place);
         match done {
             Ok(()) => {}

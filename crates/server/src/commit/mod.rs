@@ -11,12 +11,16 @@
 //! one transaction. A [`CommitHandle`] is what a client waits on before its replies are sent.
 
 mod group;
+mod tell;
 
 use std::sync::atomic::Ordering;
 
 use rhumb::{Batch, Result, Submitted};
 
 pub(crate) use group::{CommitGroups, GroupHandle};
+pub(crate) use tell::tell;
+
+use tell::touch;
 
 use crate::{
     count::Tally,
@@ -84,8 +88,10 @@ pub(crate) fn in_background(databases: &Databases, batch: Batch) -> Result<()> {
 /// From the engine; nothing of it is visible.
 pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
     let databases = txn.databases;
-    let Pending { writes: pending, touched, .. } = std::mem::take(&mut txn.pending);
+    let Pending { writes: pending, touched, told, .. } = std::mem::take(&mut txn.pending);
     if pending.is_empty() {
+        // What was published, and reads of absent keys.
+        tell(databases, told);
         return Ok(());
     }
     let (mut all, mut changes) = (databases.engine.batch(), Changes::default());
@@ -111,17 +117,8 @@ pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
     batch(databases, all)?;
     databases.ranks.apply(changes);
     touch(databases, &touched);
+    tell(databases, told);
     Ok(())
-}
-
-fn touch(databases: &Databases, touched: &[(u8, Vec<u8>)]) {
-    for (number, key) in touched {
-        let database = databases.database_of(*number);
-        databases.watches.touch(database, key);
-        if databases.waiters.any() {
-            databases.waiters.touch(database, key);
-        }
-    }
 }
 
 /// What writes to keys will change about their count.
@@ -147,6 +144,7 @@ pub(crate) fn overwritten<'k>(
     let Some(all) = take_overwritten(txn, keys)? else { return Ok(()) };
     batch(databases, all)?;
     touch(databases, &txn.pending.touched);
+    tell(databases, std::mem::take(&mut txn.pending.told));
     Ok(())
 }
 

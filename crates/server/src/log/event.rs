@@ -76,6 +76,8 @@ events! {
     ClientRefused = "client-refused", Warn;
     /// A client was closed because it was silent or slow.
     ClientOverdue = "client-overdue", Warn;
+    /// A client was closed because it did not take its messages.
+    OutputLimit = "output-limit", Warn;
     /// A client sent what is not a command.
     ProtocolError = "protocol-error", Warn;
     /// A client spoke HTTP, as a browser does.

@@ -154,6 +154,11 @@ impl Reply {
         self.header(b'*', len as i64);
     }
 
+    /// The head of a message of `len` parts that nobody has asked for at this moment.
+    pub fn push(&mut self, len: usize) {
+        self.header(if self.resp3 { b'>' } else { b'*' }, len as i64);
+    }
+
     /// The head of a map of `len` pairs.
     pub fn map(&mut self, len: usize) {
         if self.resp3 { self.header(b'%', len as i64) } else { self.array(len * 2) }

@@ -112,7 +112,9 @@ fn with_parts(parts: &'static [Part], command: Command) -> Command {
 }
 
 const CLIENT_PARTS: &[Part] = &[
+    ("caching", 3),
     ("getname", 2),
+    ("getredir", 2),
     ("help", 2),
     ("id", 2),
     ("info", 2),
@@ -122,8 +124,11 @@ const CLIENT_PARTS: &[Part] = &[
     ("no-evict", 3),
     ("no-touch", 3),
     ("pause", -3),
+    ("reply", 3),
     ("setinfo", 4),
     ("setname", 3),
+    ("tracking", -3),
+    ("trackinginfo", 2),
     ("unblock", -3),
     ("unpause", 2),
 ];
