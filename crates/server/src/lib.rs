@@ -12,10 +12,12 @@
 //! | `command` | what each command does, and a client's state |
 //! | `worker_state`, `server` | what the connections of one worker share, and what all share |
 //! | `clear`, `commit` | every way of committing |
+//! | `values` | whole values in and out of the store, for the serialisation of Redis |
 //! | `fault`, `txn`, `key_event`, `counting`, `db`, `count`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
+//! | `rdb` | the serialisation of Redis: values and dumps |
 //! | `resp` | the protocol |
 #![forbid(unsafe_code)]
 
@@ -58,6 +60,7 @@ mod notify;
 mod part;
 mod quantity;
 mod random;
+mod rdb;
 pub mod resp;
 mod segments;
 mod server;
@@ -71,6 +74,7 @@ mod tls;
 mod txn;
 mod unix_socket;
 mod unsent;
+mod values;
 mod watch;
 mod worker_state;
 mod workers;

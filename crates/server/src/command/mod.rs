@@ -8,6 +8,7 @@ mod categories;
 mod client;
 mod connection;
 mod decimal;
+mod dump;
 mod expiry;
 mod hashes;
 mod help;
