@@ -10,6 +10,7 @@
 //! | `session` | one client: commands to replies, and which of them are run together |
 //! | `execute` | how commands are run: alone, in a commit group, or as a run of neighbours |
 //! | `command` | what each command does, and a client's state |
+//! | `transfer` | dumps of Redis into the store and out of it |
 //! | `worker_state`, `server` | what the connections of one worker share, and what all share |
 //! | `clear`, `commit` | every way of committing |
 //! | `values` | whole values in and out of the store, for the serialisation of Redis |
@@ -71,6 +72,7 @@ mod status;
 mod sweep;
 #[cfg(feature = "tls")]
 mod tls;
+mod transfer;
 mod txn;
 mod unix_socket;
 mod unsent;
@@ -87,6 +89,7 @@ pub use error::ServeError;
 pub use listen::Ready;
 pub use log::{LogFormat, LogLevel, LogSink};
 pub use quantity::{CLIENTS, MEMORY_BYTES, THREADS, parse_address, parse_memory, parse_size};
+pub use transfer::{Store, TransferError, Transferred};
 
 /// Runs a server until the process gets SIGTERM or SIGINT, or a client says `SHUTDOWN`; then lets
 /// every connection answer what it has read, syncs, and returns. `ready` is called once clients

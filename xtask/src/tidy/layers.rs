@@ -121,6 +121,7 @@ const SERVER: Layers = Layers {
         "execute",
         "http_request",
         "session",
+        "transfer",
         "unsent",
         "workers",
         "connection",

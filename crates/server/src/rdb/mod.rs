@@ -3,7 +3,7 @@
 //!
 //! A value is read as [`Item`]s, one at a time, from bytes that arrive as they are wanted: what is
 //! in memory of a value of any size is one item and the node that it lies in. A node is a string
-//! of the dump, and has at most [`STRING_BYTES_MAX`] bytes. Nothing is kept for what is only
+//! of the dump, and has at most 512 MiB. Nothing is kept for what is only
 //! announced. Versions 1 to 12 of the format are read; what is written is version 10, which Redis
 //! 7.0 and later read.
 //!
@@ -34,11 +34,12 @@ mod write_stream;
 
 pub(crate) use dump::{Dump, KeyHead, Record};
 pub(crate) use error::RdbError;
-pub(crate) use format::STRING_BYTES_MAX;
 pub(crate) use items::{Item, Items, ValueKind};
 pub(crate) use payload::{finish_payload, open_payload};
 pub(crate) use source::Source;
-pub(crate) use stream::{StreamId, StreamInfo, StreamItem};
+pub(crate) use stream::StreamItem;
+#[cfg(test)]
+pub(crate) use stream::{StreamId, StreamInfo};
 pub(crate) use value_bytes::ValueBytes;
 pub(crate) use write::{DumpWriter, begin_value, push_item, type_of};
 

@@ -133,6 +133,11 @@ impl<W: Write> DumpWriter<W> {
         self.out.write_all(bytes)
     }
 
+    /// How many bytes were written.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Writes the end; returns what was written to, and how many bytes.
     pub(crate) fn finish(mut self) -> io::Result<(W, u64)> {
         self.raw(&[OP_END])?;
