@@ -18,6 +18,7 @@
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
+//! | `peer` | connections to other servers |
 //! | `rdb` | the serialisation of Redis: values and dumps |
 //! | `resp` | the protocol |
 #![forbid(unsafe_code)]
@@ -59,6 +60,7 @@ mod metrics;
 mod models;
 mod notify;
 mod part;
+mod peer;
 mod quantity;
 mod random;
 mod rdb;

@@ -184,3 +184,72 @@ fn a_restored_value_replaces_one_of_another_type_and_works_as_any() {
     ours.run("EXEC");
     assert_eq!(ours.run("GET s"), Value::bulk("v"));
 }
+
+#[test]
+fn keys_migrate_to_redis_and_to_another_server_of_ours() {
+    let (_dir, _server, mut ours) = common::start();
+    let (_dir, other, mut there) = common::start();
+    let oracle = Oracle::start();
+    let mut targets = vec![(other.address(), &mut there)];
+    let mut theirs = oracle.as_ref().map(|oracle| Client::connect(oracle.address));
+    if let (Some(oracle), Some(theirs)) = (&oracle, &mut theirs) {
+        targets.push((oracle.address, theirs));
+    }
+    for (address, target) in targets {
+        let port = address.port().to_string();
+        let mut migrate = |words: &[&str]| {
+            let front = ["MIGRATE", "127.0.0.1", &port];
+            ours.call(&[&front, words].concat())
+        };
+        assert_eq!(migrate(&["absent", "0", "1000"]), Value::Simple("NOKEY".into()));
+        let mut here = Client::connect(_server.address());
+        here.run("RPUSH l a b");
+        here.run("SET s v PX 100000");
+        assert_eq!(migrate(&["l", "0", "1000", "COPY"]), Value::ok());
+        assert_eq!(here.run("EXISTS l"), Value::Int(1));
+        let busy = migrate(&["l", "0", "1000"]);
+        let expected =
+            "ERR Target instance replied with error: BUSYKEY Target key name already exists.";
+        assert_eq!(busy, Value::Error(expected.into()));
+        assert_eq!(here.run("EXISTS l"), Value::Int(1));
+        let all = migrate(&["", "0", "1000", "REPLACE", "KEYS", "l", "absent", "s"]);
+        assert_eq!(all, Value::ok());
+        assert_eq!(here.run("EXISTS l s"), Value::Int(0));
+        assert_eq!(target.run("LRANGE l 0 -1"), Value::bulks(&["a", "b"]));
+        assert_eq!(target.run("TTL s"), Value::Int(100));
+        here.run("SET k 1");
+        assert_eq!(migrate(&["k", "3", "1000"]), Value::ok());
+        target.run("SELECT 3");
+        assert_eq!(target.run("GET k"), Value::bulk("1"));
+        here.run("SET k 1");
+        let wrong = migrate(&["k", "99", "1000"]);
+        assert!(matches!(wrong, Value::Error(text) if text.contains("DB index is out of range")));
+        let syntax = migrate(&["k", "0", "1000", "nonsense"]);
+        assert_eq!(syntax, Value::Error("ERR syntax error".into()));
+        let both = migrate(&["k", "0", "1000", "KEYS", "a"]);
+        assert!(matches!(both, Value::Error(text) if text.contains("empty string")));
+        assert_eq!(here.run("EXISTS k"), Value::Int(1));
+    }
+    let nobody = ours.run("MIGRATE 127.0.0.1 1 k 0 100");
+    let expected = "IOERR error or timeout connecting to the client";
+    assert_eq!(nobody, Value::Error(expected.into()));
+}
+
+#[test]
+fn a_server_that_does_not_answer_holds_nobody_up_and_loses_no_key() {
+    let (_dir, server, mut ours) = common::start();
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = silent.local_addr().unwrap().port();
+    ours.run("SET k v");
+    let mut other = Client::connect(server.address());
+    let words = format!("MIGRATE 127.0.0.1 {port} k 0 60000");
+    let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+    ours.send_raw(&common::encode(&words)).unwrap();
+    let (stream, _) = silent.accept().unwrap();
+    // The same key, before the migration ends.
+    assert_eq!(other.run("APPEND k w"), Value::Int(2));
+    drop(stream);
+    let expected = "IOERR error or timeout reading from target instance";
+    assert_eq!(ours.reply(), Some(Value::Error(expected.into())));
+    assert_eq!(ours.run("GET k"), Value::bulk("vw"));
+}

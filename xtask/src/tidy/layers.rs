@@ -89,6 +89,7 @@ const SERVER: Layers = Layers {
         "log",
         "health",
         "rdb",
+        "peer",
         "resp",
         "encode",
         "config_error",

@@ -15,6 +15,7 @@ mod help;
 mod info;
 mod keys;
 mod lists;
+mod migrate;
 mod numbers;
 mod object;
 mod ordered;
