@@ -91,7 +91,9 @@ pub use error::ServeError;
 pub use listen::Ready;
 pub use log::{LogFormat, LogLevel, LogSink};
 pub use quantity::{CLIENTS, MEMORY_BYTES, THREADS, parse_address, parse_memory, parse_size};
-pub use transfer::{Store, TransferError, Transferred};
+pub use transfer::{
+    ImportFrom, ImportOptions, ImportTo, Store, TransferError, Transferred, export_server, import,
+};
 
 /// Runs a server until the process gets SIGTERM or SIGINT, or a client says `SHUTDOWN`; then lets
 /// every connection answer what it has read, syncs, and returns. `ready` is called once clients

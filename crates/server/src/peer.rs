@@ -186,6 +186,11 @@ impl Peer {
         self.writer.set_read_timeout(Some(timeout))
     }
 
+    /// Adds commands as they are on the wire.
+    pub(crate) fn push_raw(&mut self, commands: &[u8]) {
+        self.out.extend_from_slice(commands);
+    }
+
     /// What is read from, for bytes that are no replies.
     pub(crate) fn reader(&mut self) -> &mut BufReader<TcpStream> {
         &mut self.reader
@@ -262,7 +267,8 @@ mod tests {
         assert_eq!((full.user, full.password), (Some(b"user".to_vec()), Some(b"p@ss".to_vec())));
         assert_eq!((&*full.host, full.port, full.database), ("host", 7000, 3));
         let password = parse("redis://:secret@[::1]:7000").unwrap();
-        assert_eq!((&*password.host, password.port, password.user), ("::1", 7000, None));
+        assert_eq!((&*password.host, password.port), ("::1", 7000));
+        assert_eq!(password.user, None);
         assert_eq!(parse("redis://[::1]").unwrap().port, 6379);
         for wrong in ["http://x", "redis://", "redis://h:port", "redis://h/x", "redis://a%4@h"] {
             assert_eq!(parse(wrong), None, "{wrong}");

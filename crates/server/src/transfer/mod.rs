@@ -1,6 +1,10 @@
-//! Data in and out as Redis serialises them: dumps into the store and out of it. Beside a server,
-//! not within one: a store is opened by one process at a time.
+//! Data in and out as Redis serialises them: from dumps and from servers into the store or into
+//! another server, and out of the store. Beside a server, not within one: a store is opened by one
+//! process at a time.
 
+mod remote;
+mod replica;
+mod scan;
 mod store;
 
 use std::{fmt, io};
@@ -10,7 +14,10 @@ use crate::{
     rdb::{Dump, Item, KeyHead, RdbError, Record, ValueKind},
 };
 
+pub use scan::export_server;
 pub use store::Store;
+
+use crate::{db::now_ms, peer::PeerAddress};
 
 /// What came of an import or an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +35,15 @@ pub struct Transferred {
     pub modules: u64,
     /// Libraries of functions, which were left out.
     pub functions: u64,
+    /// Commands that came after the dump.
+    pub commands: u64,
+    /// Commands of these that were refused.
+    pub refused: u64,
+    /// The first of these errors.
+    pub first_refused: Option<String>,
+    /// True if the server refused to be followed: its keys were read one after the other, while
+    /// its clients may have written.
+    pub was_scanned: bool,
     /// Bytes of the dump.
     pub bytes: u64,
     /// False if it was ended before all was done.
@@ -108,12 +124,94 @@ trait Target {
         next: &mut dyn FnMut() -> Result<Option<Item>, RdbError>,
     ) -> Result<(), Refusal>;
 
+    /// Runs commands as they are on the wire, of which there are `count`; counts those that were
+    /// refused.
+    fn run(
+        &mut self,
+        commands: &[u8],
+        count: usize,
+        all: &mut Transferred,
+    ) -> Result<(), TransferError>;
+
     /// All that was taken is where it belongs, and stays there.
     fn finish(&mut self) -> Result<(), TransferError>;
 }
 
 /// Keys between two looks at whether to go on.
 const KEYS_PER_LOOK: u64 = 256;
+
+/// Counts a command that was refused.
+fn refuse(all: &mut Transferred, why: &str) {
+    all.refused += 1;
+    all.first_refused.get_or_insert_with(|| why.to_owned());
+}
+
+/// Where data come from.
+pub enum ImportFrom<'a> {
+    /// A dump.
+    Dump(Box<dyn io::Read + 'a>),
+    /// A server, as `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`. All its databases are read;
+    /// the number of one says nothing.
+    Server(&'a str),
+}
+
+/// Where data go.
+pub enum ImportTo<'a> {
+    /// The data of a server that does not run.
+    Store(&'a Store),
+    /// A server, as for [`ImportFrom::Server`], by `RESTORE`.
+    Server(&'a str),
+}
+
+/// How an import is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImportOptions {
+    /// Leave out what does not fit, and count it.
+    pub is_lenient: bool,
+    /// End once all that a server had at the beginning is there, and do not follow what its clients
+    /// write from then on.
+    pub is_once: bool,
+}
+
+fn address(url: &str) -> Result<PeerAddress, TransferError> {
+    PeerAddress::parse(url).ok_or_else(|| {
+        let what = "is no URL of a server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]";
+        // It may have a password.
+        TransferError::Failed(format!("what begins with {:?} {what}", url.get(..8).unwrap_or(url)))
+    })
+}
+
+/// Takes data over: keys of the same names are replaced, all others stay. A server is followed,
+/// as a replica does it, until `go_on` says no, which is asked now and then; where it refuses that,
+/// its keys are read one after the other.
+///
+/// # Errors
+///
+/// If what is read is damaged or does not fit, if a server does not answer, and from the engine.
+/// What was read before stays.
+pub fn import(
+    from: ImportFrom<'_>,
+    to: ImportTo<'_>,
+    options: ImportOptions,
+    go_on: &mut dyn FnMut(&Transferred) -> bool,
+) -> Result<Transferred, TransferError> {
+    let mut store_target;
+    let mut server_target;
+    let target: &mut dyn Target = match to {
+        ImportTo::Store(store) => {
+            store_target = store.target();
+            &mut store_target
+        }
+        ImportTo::Server(url) => {
+            server_target = remote::ServerTarget::open(&address(url)?)?;
+            &mut server_target
+        }
+    };
+    match from {
+        ImportFrom::Dump(dump) => read_dump(dump, target, (now_ms(), options.is_lenient), go_on),
+        ImportFrom::Server(url) => replica::import(&address(url)?, target, options, go_on),
+    }
+}
 
 /// Reads a dump into a target until its end, or until `go_on` says no. If `is_lenient`, what does
 /// not fit is left out and counted. What was read before a failure is kept.

@@ -1,27 +1,25 @@
 //! The data of a server, opened without serving them.
 
-use std::{
-    fmt,
-    io::{Read, Write},
-    ops::Bound,
-    path::Path,
-    sync::Arc,
-};
+use std::{fmt, io::Write, ops::Bound, path::Path, sync::Arc};
 
-use rhumb::{Database, PersistMode};
+use rhumb::PersistMode;
 
-use super::{Refusal, Target, TransferError, Transferred, read_dump};
+use super::{Refusal, Target, TransferError, Transferred};
 use crate::{
-    clear, commit,
-    config::Fsync,
-    db::{Databases, now_ms},
+    clients::ClientInfo,
+    command::COMMANDS,
+    commit,
+    config::{Config, Fsync},
+    db::now_ms,
     encode::{Entry, format::DATABASES},
     error::ServeError,
-    health::Health,
     log::Log,
     rdb::{
         DumpWriter, Item, KeyHead, RdbError, ValueBytes, ValueKind, begin_value, push_item, type_of,
     },
+    resp::{Frames, Parser, ReadLimits, Reply},
+    server::Server,
+    session::Session,
     txn::{Space, Txn},
     values::{self, ValueWriter},
 };
@@ -37,7 +35,7 @@ const KEY_BYTES_MAX: usize = (64 << 10) - 32;
 
 /// The data of a server, opened without serving them. No server can have them meanwhile.
 pub struct Store {
-    databases: Databases,
+    server: Arc<Server>,
 }
 
 impl fmt::Debug for Store {
@@ -47,41 +45,28 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the data in a directory. Makes them if there are none and `may_create`.
+    /// Opens the data in a directory, or makes them. What is imported is forced to the disk at the
+    /// end.
     ///
     /// # Errors
     ///
-    /// If there are none, another process has them, or they cannot be read.
-    pub fn open(data: &Path, memory_bytes: u64, may_create: bool) -> Result<Self, ServeError> {
-        let engine = Database::builder(data)
-            .memory_budget_bytes(memory_bytes)
-            .create_if_missing(may_create)
-            .open()?;
-        let health = Arc::new(Health::new(Arc::new(Log::silent())));
-        // What is imported is forced to the disk at the end.
-        let databases = Databases::open(engine, Fsync::No, health)?;
-        clear::finish(&databases)?;
-        Ok(Self { databases })
+    /// If another process has them, or they cannot be read.
+    pub fn open(data: &Path, memory_bytes: u64) -> Result<Self, ServeError> {
+        let config =
+            Config { data: data.to_owned(), memory_bytes, fsync: Fsync::No, ..Config::default() };
+        let server = Server::open(config, Arc::new(Log::silent()), COMMANDS.len())?;
+        Ok(Self { server: Arc::new(server) })
     }
 
-    /// Reads a dump into the data, in the place of keys of the same names. Memory is bounded by one
-    /// node of a value, at most 512 MiB, and a MiB of what is not committed yet. A value is there
-    /// whole or not at all, whenever the process ends. `go_on` is asked now and then.
-    ///
-    /// # Errors
-    ///
-    /// If the dump is damaged or has what does not fit, unless `is_lenient`; and from the engine.
-    /// What was read before stays.
-    pub fn import_dump(
-        &self,
-        from: impl Read,
-        is_lenient: bool,
-        go_on: &mut dyn FnMut(&Transferred) -> bool,
-    ) -> Result<Transferred, TransferError> {
-        let now = now_ms();
-        let number = self.databases.number(0);
-        let mut target = StoreTarget { txn: Txn::new(&self.databases, number, now) };
-        read_dump(from, &mut target, (now, is_lenient), go_on)
+    /// The store as a target.
+    pub(super) fn target(&self) -> StoreTarget<'_> {
+        let databases = &self.server.databases;
+        let info = Arc::new(ClientInfo::new(1, String::new(), String::new()));
+        StoreTarget {
+            txn: Txn::new(databases, databases.number(0), now_ms()),
+            server: &self.server,
+            session: Session::new(info, true, Arc::default()),
+        }
     }
 
     /// Writes all keys that have not ended as a dump, which Redis 7.0 and later load. Memory is
@@ -97,10 +82,11 @@ impl Store {
         go_on: &mut dyn FnMut(&Transferred) -> bool,
     ) -> Result<Transferred, TransferError> {
         let now = now_ms();
+        let databases = &self.server.databases;
         let mut writer = DumpWriter::begin(to, now)?;
         let mut all = Transferred::default();
         for database in 0..DATABASES {
-            let txn = Txn::new(&self.databases, self.databases.number(database), now);
+            let txn = Txn::new(databases, databases.number(database), now);
             let mut is_named = false;
             for pair in txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
                 let (key, value) = pair?;
@@ -171,9 +157,30 @@ fn export_value<W: Write>(
     Ok(writer.raw(&bytes)?)
 }
 
-/// Values go into the store.
-struct StoreTarget<'s> {
+/// Values go into the store. Memory is bounded by one node of a value, at most 512 MiB, and a MiB
+/// of what is not committed yet. A value is there whole or not at all, whenever the process ends.
+pub(super) struct StoreTarget<'s> {
     txn: Txn<'s>,
+    server: &'s Server,
+    /// Runs the commands that come after the dump.
+    session: Session,
+}
+
+/// What a server may send in one command: no less than any server takes.
+const COMMAND_LIMITS: ReadLimits = ReadLimits {
+    inline_bytes: 64 << 10,
+    arguments: 1 << 20,
+    bulk_bytes: 512 << 20,
+    unauthenticated: false,
+};
+
+/// Bytes of the replies of one command that are kept; they are looked at for errors alone.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
+impl Drop for StoreTarget<'_> {
+    fn drop(&mut self) {
+        self.session.end(self.server);
+    }
 }
 
 impl Target for StoreTarget<'_> {
@@ -208,6 +215,31 @@ impl Target for StoreTarget<'_> {
         value.finish(&mut self.txn, &head.key, before.as_ref(), head.expires_ms)?;
         if self.txn.pending.bytes >= PENDING_BYTES_MAX {
             commit::transaction(&mut self.txn)?;
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        commands: &[u8],
+        _count: usize,
+        all: &mut Transferred,
+    ) -> Result<(), TransferError> {
+        commit::transaction(&mut self.txn)?;
+        let (mut parser, mut frames) = (Parser::default(), Frames::default());
+        let mut input = commands.to_vec();
+        let parsed = parser.parse(&mut input, &mut frames, &COMMAND_LIMITS, usize::MAX);
+        parsed.map_err(|error| TransferError::Failed(format!("the server's commands: {error}")))?;
+        let (mut at, mut out) = (0, Reply::new(REPLY_BYTES_MAX));
+        while at < frames.len() {
+            // Until there is a reply.
+            at += self.session.run(self.server, &input, &frames, at, 1, &mut out);
+            self.session.finish_waiting(self.server, &mut out);
+            if let Some(error) = out.bytes().strip_prefix(b"-") {
+                let line = error.split(|byte| *byte == b'\r').next().unwrap_or_default();
+                super::refuse(all, &String::from_utf8_lossy(line));
+            }
+            out.clear(REPLY_BYTES_MAX);
         }
         Ok(())
     }
