@@ -26,7 +26,7 @@ fn payload(value: &[u8]) -> Vec<u8> {
         for _ in 0..8 {
             let carry = sum & 1;
             // The polynomial of Redis' checksum, reflected.
-            sum = sum >> 1 ^ carry * 0x95AC_9329_AC4B_C9B5;
+            sum = (sum >> 1) ^ (carry * 0x95AC_9329_AC4B_C9B5);
         }
     }
     payload.extend_from_slice(&sum.to_le_bytes());

@@ -157,9 +157,7 @@ fn url(address: std::net::SocketAddr) -> String {
 }
 
 fn once() -> ImportOptions {
-    let mut options = ImportOptions::default();
-    options.is_once = true;
-    options
+    ImportOptions { is_once: true, ..ImportOptions::default() }
 }
 
 #[test]

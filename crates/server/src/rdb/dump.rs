@@ -70,11 +70,6 @@ impl<R: Read> Dump<R> {
         self.source.offset()
     }
 
-    /// What it is read from.
-    pub(crate) fn into_inner(self) -> R {
-        self.source.into_inner()
-    }
-
     /// The next item of the value of the key that came last; none after the last.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ pub(crate) struct Source<R> {
 }
 
 impl<R: Read> Source<R> {
-    /// Reads from here; `offset` is the place of the first byte. If `summed`, the checksum of all
+    /// Reads from here, which is offset 0. If `summed`, the checksum of all
     /// bytes is kept.
     pub(crate) fn new(reader: R, summed: bool) -> Self {
         Self { reader, offset: 0, digest: summed.then(|| CHECKSUM.digest()) }
@@ -49,11 +49,6 @@ impl<R: Read> Source<R> {
     /// The checksum of what was read; 0 if none is kept.
     pub(crate) fn checksum(&self) -> u64 {
         self.digest.as_ref().map_or(0, |digest| digest.clone().finalize())
-    }
-
-    /// What is read from.
-    pub(crate) fn into_inner(self) -> R {
-        self.reader
     }
 
     /// The error that the bytes before this place are damaged.
