@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    command::{Client, Command, Context, Done, Flags, Locking, MoreKeys, keys_of},
+    command::{Client, Command, Context, Done, Flags, Locking, keys_of},
     commit::{self, CommitGroups, CommitHandle},
     db::{Databases, now_ms},
     fault::{Fault, Wait},

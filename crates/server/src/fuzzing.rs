@@ -3,6 +3,8 @@
 //!
 //! [`resp`] promises that commands are the same however their bytes are split, and that what is
 //! kept for them grows with the bytes. [`session`] promises that no bytes make a command panic.
+//! [`rdb`] promises that no bytes make a reader of dumps panic, and that a value that can be read
+//! is the same once it was written and read again.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,6 +12,7 @@ use crate::{
     clients::ClientInfo,
     command::COMMANDS,
     config::{Config, Fsync},
+    rdb::{Dump, Item, Items, Source, ValueBytes, ValueKind, open_payload},
     resp::{Frames, Parser, ReadLimits, Reply},
     server::Server,
     session::Session,
@@ -95,6 +98,48 @@ pub fn session(data: &[u8]) {
     session.end(server);
 }
 
+/// The items of a value, and its kind; none if the bytes are damaged. Their memory is bounded.
+fn read_value(bytes: &[u8]) -> Option<(ValueKind, Vec<Item>)> {
+    let mut source = Source::new(bytes, false);
+    let type_byte = source.byte().ok()?;
+    let mut items = Items::begin(type_byte, &mut source).ok()?;
+    let mut all = Vec::new();
+    while let Some(item) = items.next(&mut source).ok()? {
+        all.push(item);
+    }
+    Some((items.kind, all))
+}
+
+/// The first byte says whether the rest is a dump, a payload of `DUMP`, or a value with its type.
+pub fn rdb(data: &[u8]) {
+    let Some((&form, bytes)) = data.split_first() else { return };
+    match form % 3 {
+        0 => {
+            let Ok(mut dump) = Dump::open(bytes) else { return };
+            while let Ok(Some(_)) = dump.next() {
+                while let Ok(Some(_)) = dump.item() {}
+            }
+            assert!(dump.offset() <= bytes.len() as u64);
+        }
+        1 => assert!(open_payload(bytes).is_none_or(|value| value.len() < bytes.len())),
+        _ => {
+            let Some((kind, items)) = read_value(bytes) else { return };
+            if kind == ValueKind::Module {
+                return;
+            }
+            let mut value = ValueBytes::new(kind);
+            items.iter().for_each(|item| value.push(item));
+            let mut written = Vec::new();
+            value.finish(&mut written).expect("what was written is read");
+            let read = read_value(&written);
+            // A consumer's second time is not written.
+            if kind != ValueKind::Stream {
+                assert_eq!(read, Some((kind, items)));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +177,29 @@ mod tests {
                 for start in ["*", "*1\r\n$", "P"] {
                     let line = format!("{start}{}{end}PING\r\n", "0".repeat(len));
                     (0..=255).for_each(|split| resp(&[&[split], line.as_bytes()].concat()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn dumps_and_values_near_real_ones_are_read_or_refused() {
+        let seeds: [&[u8]; 6] = [
+            b"\x00REDIS0004\xfe\x02\xfb\x01\x00\xfa\x01a\x01b\x00\x01k\xc3\x05\x0b\x00a\xe0\x01\x00\xff",
+            b"\x01\x00\xc0\x0a\x0a\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+            b"\x02\x12\x02\x01\x03big\x02\x09\x09\x00\x00\x00\x01\x00\x05\x01\xff",
+            b"\x02\x18\x00\x00\x00\x00\x00\x00\x00\x00\x01\x05\x01f\x01v",
+            b"\x02\x03\x02\x01a\x031.5\x01b\xfe",
+            b"\x02\x13\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x01g\x00\x00\x00\x00\x00",
+        ];
+        for seed in seeds {
+            rdb(seed);
+            for at in 1..seed.len() {
+                rdb(&seed[..at]);
+                for byte in [0, 1, 2, 0x3F, 0x7F, 0x80, 0x81, 0xC3, 0xF0, 0xFE, 0xFF] {
+                    let mut near = seed.to_vec();
+                    near[at] = byte;
+                    rdb(&near);
                 }
             }
         }

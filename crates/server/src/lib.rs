@@ -10,12 +10,16 @@
 //! | `session` | one client: commands to replies, and which of them are run together |
 //! | `execute` | how commands are run: alone, in a commit group, or as a run of neighbours |
 //! | `command` | what each command does, and a client's state |
+//! | `transfer` | dumps of Redis into the store and out of it |
 //! | `worker_state`, `pause`, `server` | what the connections of one worker share, and what all share |
 //! | `clear`, `commit` | every way of committing |
+//! | `values` | whole values in and out of the store, for the serialisation of Redis |
 //! | `places`, `fault`, `txn`, `key_event`, `counting`, `db`, `ranks`, `count`, `waiters`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
+//! | `peer` | connections to other servers |
+//! | `rdb` | the serialisation of Redis: values and dumps |
 //! | `resp` | the protocol |
 #![forbid(unsafe_code)]
 
@@ -59,10 +63,12 @@ mod notify;
 mod outbox;
 mod part;
 mod pause;
+mod peer;
 mod places;
 mod quantity;
 mod random;
 mod ranks;
+mod rdb;
 mod remembered;
 pub mod resp;
 mod segments;
@@ -74,9 +80,11 @@ mod status;
 mod sweep;
 #[cfg(feature = "tls")]
 mod tls;
+mod transfer;
 mod txn;
 mod unix_socket;
 mod unsent;
+mod values;
 mod waiters;
 mod watch;
 mod worker_state;
@@ -90,6 +98,9 @@ pub use error::ServeError;
 pub use listen::Ready;
 pub use log::{LogFormat, LogLevel, LogSink};
 pub use quantity::{CLIENTS, MEMORY_BYTES, THREADS, parse_address, parse_memory, parse_size};
+pub use transfer::{
+    ImportFrom, ImportOptions, ImportTo, Store, TransferError, Transferred, export_server, import,
+};
 
 /// Runs a server until the process gets SIGTERM or SIGINT, or a client says `SHUTDOWN`; then lets
 /// every connection answer what it has read, syncs, and returns. `ready` is called once clients

@@ -350,6 +350,11 @@ impl<'s> Txn<'s> {
         self.write(Space::Keys, key.to_vec(), value);
     }
 
+    /// Makes a key a collection that has members, in the place of nothing.
+    pub(crate) fn put_collection(&mut self, key: &[u8], kind: Kind, meta: &Meta, expires_ms: u64) {
+        self.put_entry(key, entry::encode_meta(kind, meta, expires_ms), None, expires_ms);
+    }
+
     /// A member's value.
     pub(crate) fn member(&self, key: &[u8]) -> Result<Option<Slice>> {
         self.get(Space::Members, key)

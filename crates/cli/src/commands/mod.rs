@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod entry;
 mod explain;
+mod import;
 mod inspect;
 mod load;
 mod maintenance;
@@ -25,6 +26,8 @@ use crate::{failure::Outcome, output::Output};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Load(load::Load),
+    Import(import::Import),
+    Export(import::Export),
     Get(entry::Get),
     Put(entry::Put),
     Del(entry::Del),
@@ -47,6 +50,8 @@ impl Command {
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
         match self {
             Self::Load(command) => command.run(out),
+            Self::Import(command) => command.run(out),
+            Self::Export(command) => command.run(out),
             Self::Get(command) => command.run(out),
             Self::Put(command) => command.run(),
             Self::Del(command) => command.run(),

@@ -57,6 +57,11 @@ impl DatabaseArg {
         require_directory(&self.db)
     }
 
+    /// Memory for the engine, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.memory
+    }
+
     /// Opens the database, or makes it.
     fn open_or_create(&self) -> Outcome<Database> {
         Ok(self.builder().create_if_missing(true).open()?)

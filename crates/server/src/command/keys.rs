@@ -286,7 +286,9 @@ pub(super) fn swapdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             databases.watches.touch_all(database, is_touched);
         }
     }
-    [first, second].map(|database| databases.waiters.touch_all(database));
+    for database in [first, second] {
+        databases.waiters.touch_all(database);
+    }
     context.txn.number = databases.number(context.client.database);
     context.out.ok();
     Ok(())

@@ -1,7 +1,7 @@
 //! Clients that keep values of keys, and are told when one is old.
 //!
 //! A key that such a client reads is remembered here before it is read, and a writer looks here
-//! after its commit is to be seen: whoever has read an old value is told. Keys are remembered by
+//! after its commit is to be seen: a client that has read an old value is told. Keys are remembered by
 //! name, whatever their database. Each is told of once, and remembered again when it is read again.
 //! A client may ask to be told of all keys that begin with a prefix instead.
 

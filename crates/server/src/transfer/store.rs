@@ -1,0 +1,251 @@
+//! The data of a server, opened without serving them.
+
+use std::{fmt, io::Write, ops::Bound, path::Path, sync::Arc};
+
+use rhumb::PersistMode;
+
+use super::{Refusal, Target, TransferError, Transferred};
+use crate::{
+    clients::ClientInfo,
+    command::COMMANDS,
+    commit,
+    config::{Config, Fsync},
+    db::now_ms,
+    encode::{Entry, format::DATABASES},
+    error::ServeError,
+    log::Log,
+    rdb::{
+        DumpWriter, Item, KeyHead, RdbError, ValueBytes, ValueKind, begin_value, push_item, type_of,
+    },
+    resp::{Frames, Parser, ReadLimits, Reply},
+    server::Server,
+    session::Session,
+    txn::{Space, Txn},
+    values::{self, ValueWriter},
+};
+
+/// Bytes that are pending before they are committed.
+const PENDING_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of a value that are gathered before they are written to a dump.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// The longest key, in bytes: the engine's longest, less what the mark of a time of expiry adds.
+const KEY_BYTES_MAX: usize = (64 << 10) - 32;
+
+/// The data of a server, opened without serving them. No server can have them meanwhile.
+pub struct Store {
+    server: Arc<Server>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
+    }
+}
+
+impl Store {
+    /// Opens the data in a directory, or makes them. What is imported is forced to the disk at the
+    /// end.
+    ///
+    /// # Errors
+    ///
+    /// If another process has them, or they cannot be read.
+    pub fn open(data: &Path, memory_bytes: u64) -> Result<Self, ServeError> {
+        let config =
+            Config { data: data.to_owned(), memory_bytes, fsync: Fsync::No, ..Config::default() };
+        let server = Server::open(config, Arc::new(Log::silent()), COMMANDS.len())?;
+        Ok(Self { server: Arc::new(server) })
+    }
+
+    /// The store as a target.
+    pub(super) fn target(&self) -> StoreTarget<'_> {
+        let databases = &self.server.databases;
+        let info = Arc::new(ClientInfo::new(1, String::new(), String::new()));
+        StoreTarget {
+            txn: Txn::new(databases, databases.number(0), now_ms()),
+            server: &self.server,
+            session: Session::new(info, true, Arc::default()),
+        }
+    }
+
+    /// Writes all keys that have not ended as a dump, which Redis 7.0 and later load. Memory is
+    /// bounded by one element of a value; by the value, if it is a stream. `go_on` is asked now and
+    /// then; a dump that was not completed has no end, and is refused by every reader.
+    ///
+    /// # Errors
+    ///
+    /// If the dump cannot be written, and from the engine.
+    pub fn export_dump(
+        &self,
+        to: impl Write,
+        go_on: &mut dyn FnMut(&Transferred) -> bool,
+    ) -> Result<Transferred, TransferError> {
+        let now = now_ms();
+        let databases = &self.server.databases;
+        let mut writer = DumpWriter::begin(to, now)?;
+        let mut all = Transferred::default();
+        for database in 0..DATABASES {
+            let txn = Txn::new(databases, databases.number(database), now);
+            let mut is_named = false;
+            for pair in txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
+                let (key, value) = pair?;
+                let entry = Entry::decode(value).ok_or_else(|| damaged(&key))?;
+                if entry.is_expired(now) {
+                    all.ended += 1;
+                    continue;
+                }
+                let Some(kind) = values::kind_of(&entry) else {
+                    let key = key.escape_ascii();
+                    let what = format!("the key \"{key}\" has a value that no dump can hold");
+                    return Err(TransferError::Failed(what));
+                };
+                if !std::mem::replace(&mut is_named, true) {
+                    writer.database(database as u64)?;
+                }
+                export_value(&mut writer, &txn, (&key, &entry, kind))?;
+                all.keys += 1;
+                all.bytes = writer.written();
+                if all.keys.is_multiple_of(super::KEYS_PER_LOOK) && !go_on(&all) {
+                    return Ok(all);
+                }
+            }
+        }
+        let (mut to, bytes) = writer.finish()?;
+        to.flush()?;
+        (all.bytes, all.is_complete) = (bytes, true);
+        Ok(all)
+    }
+}
+
+fn damaged(key: &[u8]) -> TransferError {
+    TransferError::Failed(format!("the entry of the key \"{}\" is damaged", key.escape_ascii()))
+}
+
+fn export_value<W: Write>(
+    writer: &mut DumpWriter<W>,
+    txn: &Txn<'_>,
+    (key, entry, kind): (&[u8], &Entry, ValueKind),
+) -> Result<(), TransferError> {
+    if kind == ValueKind::Stream {
+        let (mut value, mut bytes) = (ValueBytes::new(kind), Vec::new());
+        values::read(txn, entry, |item| -> Result<(), TransferError> {
+            value.push(&item);
+            Ok(())
+        })?;
+        value.finish(&mut bytes)?;
+        let (type_byte, bytes) = bytes.split_first().ok_or_else(|| damaged(key))?;
+        writer.key(key, *type_byte, entry.expires_ms)?;
+        return Ok(writer.raw(bytes)?);
+    }
+    writer.key(key, type_of(kind, false), entry.expires_ms)?;
+    let (expected, mut items) = (values::items_of(txn, entry)?, 0);
+    let mut bytes = Vec::new();
+    begin_value(&mut bytes, kind, expected);
+    values::read(txn, entry, |item| -> Result<(), TransferError> {
+        push_item(&mut bytes, &item);
+        items += 1;
+        if bytes.len() >= WRITE_BYTES {
+            writer.raw(&bytes)?;
+            bytes.clear();
+        }
+        Ok(())
+    })?;
+    if items != expected {
+        return Err(damaged(key));
+    }
+    Ok(writer.raw(&bytes)?)
+}
+
+/// Values go into the store. Memory is bounded by one node of a value, at most 512 MiB, and a MiB
+/// of what is not committed yet. A value is there whole or not at all, whenever the process ends.
+pub(super) struct StoreTarget<'s> {
+    txn: Txn<'s>,
+    server: &'s Server,
+    /// Runs the commands that come after the dump.
+    session: Session,
+}
+
+/// What a server may send in one command: no less than any server takes.
+const COMMAND_LIMITS: ReadLimits = ReadLimits {
+    inline_bytes: 64 << 10,
+    arguments: 1 << 20,
+    bulk_bytes: 512 << 20,
+    unauthenticated: false,
+};
+
+/// Bytes of the replies of one command that are kept; they are looked at for errors alone.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
+impl Drop for StoreTarget<'_> {
+    fn drop(&mut self) {
+        self.session.end(self.server);
+    }
+}
+
+impl Target for StoreTarget<'_> {
+    fn database(&mut self, number: u64) -> Result<(), TransferError> {
+        let index = usize::try_from(number).ok().filter(|index| *index < DATABASES);
+        let index = index.ok_or_else(|| {
+            let what = format!("the dump has keys of database {number}: there are {DATABASES}");
+            TransferError::Failed(what)
+        })?;
+        self.txn.number = self.txn.databases.number(index);
+        Ok(())
+    }
+
+    fn value(
+        &mut self,
+        head: &KeyHead,
+        next: &mut dyn FnMut() -> Result<Option<Item>, RdbError>,
+    ) -> Result<(), Refusal> {
+        if head.key.len() > KEY_BYTES_MAX {
+            let what = format!("a name of {} bytes: at most {KEY_BYTES_MAX}", head.key.len());
+            return Err(Refusal::Unfit(what));
+        }
+        let mut value = ValueWriter::begin(&self.txn, head.kind)?;
+        while let Some(item) = next()? {
+            value.push(&self.txn, item)?;
+            if value.flush_if_large(&mut self.txn) {
+                commit::transaction(&mut self.txn)?;
+            }
+        }
+        value.check()?;
+        let before = self.txn.edit(&head.key)?;
+        value.finish(&mut self.txn, &head.key, before.as_ref(), head.expires_ms)?;
+        if self.txn.pending.bytes >= PENDING_BYTES_MAX {
+            commit::transaction(&mut self.txn)?;
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        commands: &[u8],
+        _count: usize,
+        all: &mut Transferred,
+    ) -> Result<(), TransferError> {
+        commit::transaction(&mut self.txn)?;
+        let (mut parser, mut frames) = (Parser::default(), Frames::default());
+        let mut input = commands.to_vec();
+        let parsed = parser.parse(&mut input, &mut frames, &COMMAND_LIMITS, usize::MAX);
+        parsed.map_err(|error| TransferError::Failed(format!("the server's commands: {error}")))?;
+        let (mut at, mut out) = (0, Reply::new(REPLY_BYTES_MAX));
+        while at < frames.len() {
+            // Until there is a reply.
+            at += self.session.run(self.server, &input, &frames, at, 1, &mut out);
+            self.session.finish_waiting(self.server, &mut out);
+            if let Some(error) = out.bytes().strip_prefix(b"-") {
+                let line = error.split(|byte| *byte == b'\r').next().unwrap_or_default();
+                super::refuse(all, &String::from_utf8_lossy(line));
+            }
+            out.clear(REPLY_BYTES_MAX);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), TransferError> {
+        commit::transaction(&mut self.txn)?;
+        Ok(self.txn.databases.engine.persist(PersistMode::SyncAll)?)
+    }
+}

@@ -1,0 +1,245 @@
+//! Whole values in and out of the store, as the items that `rdb` reads and writes. The one place
+//! that knows both how a value lies in the store and what it is to Redis.
+
+use std::ops::Bound;
+
+use rhumb::Slice;
+
+use crate::{
+    encode::{Entry, Kind, Meta, member},
+    fault::Fault,
+    rdb::{Item, ValueKind},
+    txn::{Scan, Space, Txn, Writes},
+};
+
+/// Why a value is refused that has a member or field twice, none at all, or items of another type.
+pub(crate) const BAD_DATA: &str = "ERR Bad data format";
+
+/// Why a value is refused whose members are too long for the engine.
+const MEMBER_TOO_LONG: &str = "ERR a field or member has at most 65504 bytes";
+
+/// Bytes of a collection that [`ValueWriter::flush_if_large`] leaves pending.
+const PENDING_BYTES_MAX: usize = 1 << 20;
+
+/// What a value of the store is in a dump; none if no dump can have it.
+pub(crate) fn kind_of(entry: &Entry) -> Option<ValueKind> {
+    Some(match entry.kind {
+        Kind::String => ValueKind::String,
+        Kind::List => ValueKind::List,
+        Kind::Set => ValueKind::Set,
+        Kind::Zset => ValueKind::Zset,
+        Kind::Hash => ValueKind::Hash,
+        Kind::Stream => return None,
+    })
+}
+
+/// A value that is written item by item. Nothing of it is in the transaction before
+/// [`ValueWriter::finish`], unless it is flushed.
+pub(crate) struct ValueWriter {
+    kind: Kind,
+    meta: Meta,
+    string: Option<Vec<u8>>,
+    members: Writes,
+    bytes: usize,
+    /// Members were committed before: they are reclaimed unless the value is finished.
+    is_flushed: bool,
+}
+
+impl ValueWriter {
+    /// A value without items so far.
+    ///
+    /// # Errors
+    ///
+    /// If the store has no values of this type, and from the engine.
+    pub(crate) fn begin(txn: &Txn<'_>, kind: ValueKind) -> Result<Self, Fault> {
+        let kind = match kind {
+            ValueKind::String => Kind::String,
+            ValueKind::List => Kind::List,
+            ValueKind::Set => Kind::Set,
+            ValueKind::Zset => Kind::Zset,
+            ValueKind::Hash => Kind::Hash,
+            ValueKind::Stream => return Err("ERR a stream cannot be stored from a dump".into()),
+            ValueKind::Module => return Err(BAD_DATA.into()),
+        };
+        let meta = match kind {
+            Kind::String => Meta { id: 0, count: 0, first: 0 },
+            _ => txn.new_meta()?,
+        };
+        let members = Writes::new();
+        Ok(Self { kind, meta, string: None, members, bytes: 0, is_flushed: false })
+    }
+
+    fn put(&mut self, txn: &Txn<'_>, key: Vec<u8>, value: Vec<u8>) -> Result<(), Fault> {
+        self.bytes += key.len() + value.len();
+        let is_known = self.is_flushed && txn.member(&key)?.is_some();
+        if is_known || self.members.insert(key, Some(value)).is_some() {
+            return Err(BAD_DATA.into());
+        }
+        Ok(())
+    }
+
+    /// Adds an item.
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type, there already, or too long; and from the engine.
+    pub(crate) fn push(&mut self, txn: &Txn<'_>, item: Item) -> Result<(), Fault> {
+        let id = self.meta.id;
+        match (self.kind, item) {
+            (Kind::String, Item::String(bytes)) => {
+                self.string = Some(bytes);
+                return Ok(());
+            }
+            (Kind::List, Item::Element(element)) => {
+                let place = self.meta.first + self.meta.count;
+                self.put(txn, member::element(id, place), element)?;
+            }
+            (Kind::Set, Item::Member(text)) => {
+                check_member(&text)?;
+                self.put(txn, member::set_member(id, &text), Vec::new())?;
+            }
+            (Kind::Zset, Item::Scored { member: text, score }) => {
+                check_member(&text)?;
+                // -0 is stored as 0.
+                let score = score + 0.0;
+                self.put(txn, member::zset_scored(id, score, &text), Vec::new())?;
+                self.put(txn, member::zset_member(id, &text), score.to_le_bytes().to_vec())?;
+            }
+            // A field that ends lives on without its end.
+            (Kind::Hash, Item::Field { field, value, .. }) => {
+                check_member(&field)?;
+                self.put(txn, member::field(id, &field), value)?;
+            }
+            _ => return Err(BAD_DATA.into()),
+        }
+        self.meta.count += 1;
+        Ok(())
+    }
+
+    /// Leaves what there is of a large collection in the transaction, which the caller commits;
+    /// returns true if it did. What is committed is reclaimed if the value is never finished.
+    pub(crate) fn flush_if_large(&mut self, txn: &mut Txn<'_>) -> bool {
+        if self.bytes < PENDING_BYTES_MAX {
+            return false;
+        }
+        if !std::mem::replace(&mut self.is_flushed, true) {
+            txn.write(Space::Work, member::reclaim(self.meta.id), Some(Vec::new()));
+        }
+        self.move_members(txn);
+        true
+    }
+
+    fn move_members(&mut self, txn: &mut Txn<'_>) {
+        self.bytes = 0;
+        for (key, value) in std::mem::take(&mut self.members) {
+            txn.put_member(key, value.unwrap_or_default());
+        }
+    }
+
+    /// Bytes that it has so far and were not flushed.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Says why the value cannot be finished.
+    ///
+    /// # Errors
+    ///
+    /// If it has nothing.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        let has_some = self.string.is_some() || self.meta.count > 0;
+        if has_some { Ok(()) } else { Err(BAD_DATA.into()) }
+    }
+
+    /// Makes it the value of a key, in the place of what [`Txn::edit`] found. It was checked.
+    ///
+    /// # Errors
+    ///
+    /// From the engine.
+    pub(crate) fn finish(
+        mut self,
+        txn: &mut Txn<'_>,
+        key: &[u8],
+        before: Option<&Entry>,
+        expires_ms: u64,
+    ) -> rhumb::Result<()> {
+        if let Some(bytes) = &self.string {
+            return txn.put_string(key, before, bytes, expires_ms);
+        }
+        self.move_members(txn);
+        if self.is_flushed {
+            txn.write(Space::Work, member::reclaim(self.meta.id), None);
+        }
+        if let Some(before) = before {
+            txn.delete(key, before)?;
+        }
+        txn.put_collection(key, self.kind, &self.meta, expires_ms);
+        Ok(())
+    }
+}
+
+fn check_member(text: &[u8]) -> Result<(), Fault> {
+    if text.len() > member::MEMBER_BYTES_MAX {
+        return Err(MEMBER_TOO_LONG.into());
+    }
+    Ok(())
+}
+
+/// How many items a value has.
+///
+/// # Errors
+///
+/// If its entry is damaged.
+pub(crate) fn items_of(txn: &Txn<'_>, entry: &Entry) -> rhumb::Result<u64> {
+    Ok(if entry.kind == Kind::String { 1 } else { txn.meta(entry)?.count })
+}
+
+/// Reads the items of a value, one after the other, as they are now.
+///
+/// # Errors
+///
+/// From the engine, and those of `each`.
+pub(crate) fn read<E: From<rhumb::Error>>(
+    txn: &Txn<'_>,
+    entry: &Entry,
+    mut each: impl FnMut(Item) -> Result<(), E>,
+) -> Result<(), E> {
+    if entry.kind == Kind::String {
+        return each(Item::String(entry.bytes().to_vec()));
+    }
+    let meta = txn.meta(entry)?;
+    for pair in members(txn, entry.kind, &meta)? {
+        let (key, value) = pair?;
+        each(item_of(entry.kind, &key, &value))?;
+    }
+    Ok(())
+}
+
+fn members(txn: &Txn<'_>, kind: Kind, meta: &Meta) -> rhumb::Result<Scan> {
+    let scan = match kind {
+        Kind::Zset => txn.members(&member::zset_prefix(meta.id, true))?,
+        Kind::List => {
+            let end = meta.first + meta.count;
+            let from = Bound::Included(member::element(meta.id, meta.first));
+            txn.scan(Space::Members, from, Bound::Excluded(member::element(meta.id, end)), false)?
+        }
+        _ => txn.members(&member::prefix(meta.id))?,
+    };
+    Ok(scan.expecting(meta.count))
+}
+
+fn item_of(kind: Kind, key: &Slice, value: &Slice) -> Item {
+    match kind {
+        Kind::List => Item::Element(value.to_vec()),
+        Kind::Set => Item::Member(member::set_member_of(key).to_vec()),
+        Kind::Zset => {
+            let (score, text) = member::zset_scored_of(key).unwrap_or_default();
+            Item::Scored { member: text.to_vec(), score }
+        }
+        _ => Item::Field {
+            field: member::field_of(key).to_vec(),
+            value: value.to_vec(),
+            expires_ms: 0,
+        },
+    }
+}
