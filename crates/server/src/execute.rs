@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    command::{Client, Command, Context, Done, Flags, Locking, keys_of},
+    command::{Client, Command, Context, Done, Flags, Locking, MoreKeys, keys_of},
     commit::{self, CommitGroups, CommitHandle},
     db::{Databases, now_ms},
     fault::{Fault, Wait},
@@ -25,9 +25,11 @@ fn lock<'s>(
     command: &Command,
     args: Args<'_>,
 ) -> Held<'s> {
-    let (locks, is_one) = (&databases.locks, command.keys.last == 1);
+    let locks = &databases.locks;
+    let is_one = command.keys.last == 1 && command.keys.more == MoreKeys::None;
+    let locking = command.locking_of(args);
     let is_slow = command.flags.has(Flags::SLOW);
-    match command.locking {
+    match locking {
         Locking::Nothing | Locking::Snapshot if !is_slow => return Held::Nothing,
         Locking::Shared if is_one => {
             if let Some(held) = locks.try_shared(args.at(1)) {
@@ -38,7 +40,7 @@ fn lock<'s>(
         _ => {}
     }
     groups.close(databases);
-    let held = match command.locking {
+    let held = match locking {
         Locking::Nothing | Locking::Snapshot | Locking::Own => return Held::Nothing,
         Locking::Everything => locks.everything(),
         Locking::Shared if is_one => locks.shared(args.at(1)),

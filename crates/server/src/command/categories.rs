@@ -3,7 +3,11 @@
 use super::table::{Command, Flags, Group};
 
 /// Commands that harm when a stranger runs them.
-const DANGEROUS: [&str; 7] = ["flushall", "flushdb", "info", "keys", "role", "shutdown", "swapdb"];
+const DANGEROUS: [&str; 9] =
+    ["flushall", "flushdb", "info", "keys", "role", "shutdown", "sort", "sort_ro", "swapdb"];
+
+/// Commands on collections of three types, and not on keys of any.
+const SORTS: [&str; 2] = ["sort", "sort_ro"];
 
 /// Commands for operators; those of several parts have them in their parts only.
 const ADMIN: [&str; 2] = ["role", "shutdown"];
@@ -24,7 +28,9 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         // The others belong to its parts.
         return vec![speed];
     }
-    let is_on_keys = matches!(group, Group::Keys | Group::Ordered) || KEYSPACE.contains(&name);
+    let sorts = SORTS.contains(&name);
+    let is_on_keys =
+        !sorts && (matches!(group, Group::Keys | Group::Ordered) || KEYSPACE.contains(&name));
     let family = match group {
         Group::Sets => Some("set"),
         Group::SortedSets => Some("sortedset"),
@@ -39,6 +45,9 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         command.flags.has(Flags::READ).then_some("read"),
         command.flags.has(Flags::WRITE).then_some("write"),
         family,
+        sorts.then_some("set"),
+        sorts.then_some("sortedset"),
+        sorts.then_some("list"),
         ADMIN.contains(&name).then_some("admin"),
         Some(speed),
         command.flags.has(Flags::BLOCKING).then_some("blocking"),

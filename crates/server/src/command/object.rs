@@ -63,7 +63,8 @@ fn encoding(context: &Context<'_, '_>, entry: &Entry) -> Result<&'static str, Fa
         Kind::Hash => {
             let fits =
                 |key: &[u8], value: &[u8]| is_short(member::field_of(key)) && is_short(value);
-            (all(context, &meta, LISTPACK_FIELDS, fits)?, ["listpack", "hashtable"])
+            let small = if meta.times == 0 { "listpack" } else { "listpackex" };
+            (all(context, &meta, LISTPACK_FIELDS, fits)?, [small, "hashtable"])
         }
         Kind::Zset => {
             // The members by themselves come first; as many again follow by their scores.
