@@ -22,6 +22,8 @@ const KEY_BYTES_MAX: usize = 64 << 10;
 #[derive(Default)]
 struct Options<'a> {
     by: Option<&'a [u8]>,
+    /// True if some pattern to sort by has no `*`: nothing is sorted then.
+    unsorted: bool,
     get: Vec<&'a [u8]>,
     offset: i64,
     /// How many, all if negative.
@@ -50,6 +52,7 @@ fn options<'a>(args: Args<'a>, may_store: bool) -> Result<Options<'a>, Fault> {
             }
             (Some(pattern), _) if is("by") => {
                 options.by = Some(pattern);
+                options.unsorted |= !pattern.contains(&b'*');
                 at += 1;
             }
             (Some(pattern), _) if is("get") => {
@@ -78,7 +81,7 @@ struct Item {
     text: Option<Box<[u8]>>,
 }
 
-/// Goes through the elements at these indexes, from the end if `reverse`.
+/// The elements at these indexes, which count from the end if `reverse`.
 fn load(
     context: &Context<'_, '_>,
     (kind, meta): (Kind, &Meta),
@@ -89,17 +92,14 @@ fn load(
     if indexes.is_empty() {
         return Ok(items);
     }
-    let range = match kind {
-        Kind::List => (member::element(meta.id, meta.first), None),
-        Kind::Zset => (member::zset_prefix(meta.id, true), Some(true)),
-        _ => (member::prefix(meta.id), Some(false)),
-    };
-    let mut walk = match range {
-        (_, None) => lists::elements(context, meta, (0, meta.count - 1), reverse)?,
-        (prefix, Some(_)) => {
-            let (from, to) = prefix_range(&prefix);
-            context.txn.scan(Space::Members, from, to, reverse)?.expecting(meta.count)
-        }
+    let mut walk = if kind == Kind::List {
+        lists::elements(context, meta, (0, meta.count - 1), reverse)?
+    } else {
+        let is_scored = kind == Kind::Zset;
+        let prefix = member::prefix(meta.id);
+        let prefix = if is_scored { member::zset_prefix(meta.id, true) } else { prefix };
+        let (from, to) = prefix_range(&prefix);
+        context.txn.scan(Space::Members, from, to, reverse)?.expecting(meta.count)
     };
     let (mut bytes, most) = (0, context.server.config.limits.reply_bytes);
     for index in 0..indexes.end {
@@ -203,15 +203,14 @@ fn sorted(
         return Err(WRONG_TYPE.into());
     }
     let meta = context.txn.meta(&entry)?;
-    let mut is_sorted = options.by.is_none_or(|pattern| pattern.contains(&b'*'));
-    if !is_sorted && entry.kind == Kind::Set && options.store.is_some() {
+    if options.unsorted && entry.kind == Kind::Set && options.store.is_some() {
         // As in Redis: the order of a list that is made of a set is to be known.
-        (is_sorted, options.by, options.alpha) = (true, None, true);
+        (options.unsorted, options.by, options.alpha) = (false, None, true);
     }
     let range = limits(options, meta.count);
     let fetched = options.get.len() as u64 * (range.end - range.start);
     context.check_length(meta.count.saturating_mul(2).saturating_add(fetched))?;
-    if !is_sorted {
+    if options.unsorted {
         let reverse = options.descending && entry.kind != Kind::Set;
         return load(context, (entry.kind, &meta), range, reverse);
     }
