@@ -23,7 +23,7 @@ use crate::{
     encode::{
         format::{
             DATABASES, FORMAT_VERSION, SYSTEM_KEYSPACE, SYSTEM_MAP, SYSTEM_NEXT_ID, SYSTEM_VERSION,
-            WORK_EXPIRY,
+            WORK_EXPIRY, WORK_FIELDS,
         },
         member,
     },
@@ -359,5 +359,11 @@ impl Db {
     pub(crate) fn due(&self, now: u64) -> rhumb::Iter {
         let end = Bound::Excluded(member::expiry(now + 1, &[]));
         self.work.range((Bound::Included(vec![WORK_EXPIRY]), end))
+    }
+
+    /// The marks of hashes of which a field may have ended at `now`.
+    pub(crate) fn due_fields(&self, now: u64) -> rhumb::Iter {
+        let end = Bound::Excluded(member::fields_due(now + 1, &[]));
+        self.work.range((Bound::Included(vec![WORK_FIELDS]), end))
     }
 }

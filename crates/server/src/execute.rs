@@ -26,8 +26,9 @@ fn lock<'s>(
     args: Args<'_>,
 ) -> Held<'s> {
     let (locks, is_one) = (&databases.locks, command.keys.is_one());
+    let locking = command.locking_of(args);
     let is_slow = command.flags.has(Flags::SLOW);
-    match command.locking {
+    match locking {
         Locking::Nothing | Locking::Snapshot if !is_slow => return Held::Nothing,
         Locking::Shared if is_one => {
             if let Some(held) = locks.try_shared(args.at(1)) {
@@ -38,7 +39,7 @@ fn lock<'s>(
         _ => {}
     }
     groups.close(databases);
-    let held = match command.locking {
+    let held = match locking {
         Locking::Nothing | Locking::Snapshot | Locking::Own => return Held::Nothing,
         Locking::Everything => locks.everything(),
         Locking::Shared if is_one => locks.shared(args.at(1)),

@@ -1,6 +1,7 @@
-//! The sweeper: takes away the bytes of keys that have ended and of collections that are gone.
+//! The sweeper: takes away the bytes of keys and fields that have ended, and of collections that
+//! are gone.
 //!
-//! Nothing depends on it for its answers: ended keys are absent for every reader, and members of a
+//! Nothing depends on it for its answers: what has ended is absent for every reader, and members of a
 //! removed collection are reached by nobody.
 
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use rhumb::Result;
 use crate::{
     commit,
     db::{Databases, Db, now_ms},
-    encode::{Entry, format::WORK_RECLAIM, member},
+    encode::{Entry, Kind, format::WORK_RECLAIM, member},
+    key_event::KeyEvent,
     server::Server,
     txn::{Space, Txn},
 };
@@ -33,6 +35,12 @@ pub(crate) fn sweep(server: &Server) -> Result<bool> {
     let mut more = false;
     for (number, db) in server.databases.opened() {
         while end_keys(server, number, db)? {
+            if Instant::now() > until {
+                more = true;
+                break;
+            }
+        }
+        while end_fields(server, number, db)? {
             if Instant::now() > until {
                 more = true;
                 break;
@@ -71,6 +79,72 @@ fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
     commit::transaction(&mut txn)?;
     server.metrics.count_expired(ended);
     Ok(marks.len() == CHUNK)
+}
+
+/// Removes fields of hashes whose time is over. Returns true if there may be more.
+fn end_fields(server: &Server, number: u8, db: &Db) -> Result<bool> {
+    let now = now_ms();
+    let marks: Vec<_> = db.due_fields(now).take(CHUNK).collect::<Result<_>>()?;
+    if marks.is_empty() {
+        return Ok(false);
+    }
+    let due = || marks.iter().filter_map(|(mark, _)| Some((mark, member::expiry_of(mark)?.1)));
+    let databases: &Databases = &server.databases;
+    let _locks = databases.locks.many_exclusive(due().map(|(_, key)| key));
+    databases.commit_submitted();
+    let mut txn = Txn::new(databases, number, now);
+    let mut left = MEMBERS_CHUNK;
+    for (mark, key) in due() {
+        txn.remove_work(mark.to_vec());
+        left -= end_fields_of(&mut txn, key, left)?;
+        if left == 0 {
+            // The others, and what is left of this one, come next.
+            break;
+        }
+    }
+    commit::transaction(&mut txn)?;
+    Ok(left == 0 || marks.len() == CHUNK)
+}
+
+/// Removes the fields of a key that have ended, of at most `most`, and marks the hash for the time
+/// at which the next one ends. Returns how many it has removed.
+fn end_fields_of(txn: &mut Txn<'_>, key: &[u8], most: usize) -> Result<usize> {
+    // The mark may be an old one: the entry says whether the hash has times.
+    let entry = txn.read(key)?.filter(|entry| entry.kind == Kind::Hash);
+    let Some(entry) = entry else { return Ok(0) };
+    let mut meta = txn.meta(&entry)?;
+    if meta.times == 0 {
+        return Ok(0);
+    }
+    let prefix = member::times_prefix(meta.times, true);
+    let (mut removed, mut next) = (0, None);
+    for pair in txn.members(&prefix)? {
+        let (place, _) = pair?;
+        let Some((end_ms, field)) = member::field_by_end_of(&place) else { continue };
+        if end_ms > txn.now_ms || removed == most {
+            next = Some(end_ms);
+            break;
+        }
+        txn.remove_member(member::field(meta.id, field));
+        txn.remove_member(member::time_of_field(meta.times, field));
+        txn.remove_member(place.to_vec());
+        removed += 1;
+    }
+    meta.count = meta.count.saturating_sub(removed as u64);
+    match next {
+        Some(end_ms) => txn.mark_fields(key, end_ms),
+        None => meta.times = 0,
+    }
+    if removed > 0 || next.is_none() {
+        txn.put_meta(key, Kind::Hash, &meta, entry.expires_ms);
+    }
+    if removed > 0 {
+        txn.notify(KeyEvent::hash("hexpired"), key);
+    }
+    if meta.count == 0 {
+        txn.notify(KeyEvent::generic("del"), key);
+    }
+    Ok(removed)
 }
 
 /// Removes members of collections that are gone. Returns true if there is more.

@@ -245,6 +245,9 @@ impl<'s> Txn<'s> {
             if meta.count > 0 {
                 self.write(Space::Work, member::reclaim(meta.id), Some(Vec::new()));
             }
+            if meta.times != 0 {
+                self.write(Space::Work, member::reclaim(meta.times), Some(Vec::new()));
+            }
         }
         Ok(())
     }
@@ -301,11 +304,21 @@ impl<'s> Txn<'s> {
             Kind::String => entry::encode_string(entry.bytes(), entry.expires_ms),
             kind => {
                 self.note_collection()?;
-                entry::encode_meta(kind, &self.meta(entry)?, entry.expires_ms)
+                let meta = self.meta(entry)?;
+                if meta.times != 0 {
+                    // When the first of them ends is looked up by then.
+                    self.mark_fields(key, self.now_ms);
+                }
+                entry::encode_meta(kind, &meta, entry.expires_ms)
             }
         };
         self.put_entry(key, value, None, entry.expires_ms);
         Ok(())
+    }
+
+    /// Has the sweeper look, at this time, at the hash of a key for fields that have ended.
+    pub(crate) fn mark_fields(&mut self, key: &[u8], at_ms: u64) {
+        self.write(Space::Work, member::fields_due(at_ms, key), Some(Vec::new()));
     }
 
     /// Removes a key whose entry, members included, another key has now.
@@ -333,7 +346,7 @@ impl<'s> Txn<'s> {
     pub(crate) fn new_meta(&self) -> Result<Meta> {
         self.note_collection()?;
         let id = self.databases.new_id()?;
-        Ok(Meta { id, count: 0, first: crate::encode::format::LIST_MIDDLE })
+        Ok(Meta { id, count: 0, first: crate::encode::format::LIST_MIDDLE, times: 0 })
     }
 
     /// Before a collection is written, so that no `SET` overlooks it.

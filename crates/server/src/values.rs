@@ -62,7 +62,7 @@ impl ValueWriter {
             ValueKind::Module => return Err(BAD_DATA.into()),
         };
         let meta = match kind {
-            Kind::String => Meta { id: 0, count: 0, first: 0 },
+            Kind::String => Meta { id: 0, count: 0, first: 0, times: 0 },
             _ => txn.new_meta()?,
         };
         let members = Writes::new();

@@ -2,13 +2,24 @@
 
 use std::time::Duration;
 
-use super::{NOT_AN_INTEGER, decimal};
+use super::{NOT_AN_INTEGER, decimal, integer};
 use crate::{fault::Fault, resp::number};
 
 /// Reads an integer that is at least `least`; everything else is refused with this text.
 pub(super) fn at_least(text: &[u8], least: i64, refused: &'static str) -> Result<i64, Fault> {
     let number = number::parse_i64(text).filter(|number| *number >= least);
     number.ok_or_else(|| refused.into())
+}
+
+/// Reads an integer whose sign may be taken away.
+pub(super) fn either_sign(text: &[u8]) -> Result<i64, Fault> {
+    let number = integer(text)?;
+    if number == i64::MIN {
+        let (least, most) = (-i64::MAX, i64::MAX);
+        let text = "ERR value is out of range, value must between";
+        return Err(format!("{text} {least} and {most}").into());
+    }
+    Ok(number)
 }
 
 /// Reads how many keys follow, which is at least one.

@@ -3,7 +3,7 @@
 use super::table::{Command, Flags, Group};
 
 /// Commands that harm when a stranger runs them.
-const DANGEROUS: [&str; 10] = [
+const DANGEROUS: [&str; 12] = [
     "flushall",
     "flushdb",
     "info",
@@ -13,8 +13,13 @@ const DANGEROUS: [&str; 10] = [
     "pfselftest",
     "role",
     "shutdown",
+    "sort",
+    "sort_ro",
     "swapdb",
 ];
+
+/// Commands on collections of three types, and not on keys of any.
+const SORTS: [&str; 2] = ["sort", "sort_ro"];
 
 /// Commands for operators; those of several parts have them in their parts only.
 const ADMIN: [&str; 5] = ["monitor", "pfdebug", "pfselftest", "role", "shutdown"];
@@ -35,7 +40,9 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         // The others belong to its parts.
         return vec![speed];
     }
-    let is_on_keys = matches!(group, Group::Keys | Group::Ordered) || KEYSPACE.contains(&name);
+    let sorts = SORTS.contains(&name);
+    let is_on_keys =
+        !sorts && (matches!(group, Group::Keys | Group::Ordered) || KEYSPACE.contains(&name));
     let family = match group {
         Group::Sets => Some("set"),
         Group::SortedSets => Some("sortedset"),
@@ -54,6 +61,9 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         command.flags.has(Flags::READ).then_some("read"),
         command.flags.has(Flags::WRITE).then_some("write"),
         family,
+        sorts.then_some("set"),
+        sorts.then_some("sortedset"),
+        sorts.then_some("list"),
         ADMIN.contains(&name).then_some("admin"),
         Some(speed),
         command.flags.has(Flags::BLOCKING).then_some("blocking"),

@@ -30,7 +30,7 @@ impl TimeUnit {
     }
 
     /// The moment in milliseconds since 1970, which may be past; none if there is no such moment.
-    fn moment(self, time: i64, now_ms: u64) -> Option<i64> {
+    pub(super) fn moment(self, time: i64, now_ms: u64) -> Option<i64> {
         let now = i64::try_from(now_ms).ok()?;
         match self {
             Self::Seconds => time.checked_mul(1000)?.checked_add(now),

@@ -52,7 +52,8 @@ fn move_key(
     only_if_absent: bool,
 ) -> Result<bool, Fault> {
     let (from, to) = (args.at(1), args.at(2));
-    let entry = context.txn.edit(from)?.ok_or(NO_SUCH_KEY)?;
+    // Not as before a write: one that has ended is an error, which nothing may be written before.
+    let entry = context.txn.read(from)?.ok_or(NO_SUCH_KEY)?;
     if from == to {
         return Ok(!only_if_absent);
     }
@@ -115,8 +116,37 @@ pub(super) fn copy(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     };
     context.txn.number = there;
     let copied = copy_to(context, &entry, (here, there), to, replace);
+    if matches!(copied, Ok(true)) {
+        context.txn.notify(KeyEvent::generic("copy_to"), to);
+    }
     context.txn.number = here;
     context.out.int(copied?.into());
+    Ok(())
+}
+
+/// `MOVE`: members are copied, since each database has keyspaces of its own.
+pub(super) fn move_to(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let (key, database) = (args.at(1), database_index(args.at(2))?);
+    let (here, there) = (context.txn.number, context.server.databases.number(database));
+    if here == there {
+        return Err("ERR source and destination objects are the same".into());
+    }
+    let Some(entry) = context.txn.edit(key)? else {
+        context.out.int(0);
+        return Ok(());
+    };
+    context.txn.number = there;
+    let moved = copy_to(context, &entry, (here, there), key, false);
+    if matches!(moved, Ok(true)) {
+        context.txn.notify(KeyEvent::generic("move_to"), key);
+    }
+    context.txn.number = here;
+    let moved = moved?;
+    if moved {
+        context.txn.delete(key, &entry)?;
+        context.txn.notify(KeyEvent::generic("move_from"), key);
+    }
+    context.out.int(moved.into());
     Ok(())
 }
 
@@ -152,6 +182,18 @@ fn copy_to(
         let mut copy = member::prefix(new.id);
         copy.extend_from_slice(member::field_of(&key));
         txn.put_member(copy, value.to_vec());
+    }
+    if old.times != 0 {
+        new.times = txn.new_meta()?.id;
+        txn.number = here;
+        let times = txn.members(&member::prefix(old.times))?;
+        txn.number = there;
+        for pair in times {
+            let (key, value) = pair?;
+            let copy = [&member::prefix(new.times), member::field_of(&key)].concat();
+            txn.put_member(copy, value.to_vec());
+        }
+        txn.mark_fields(to, txn.now_ms);
     }
     let value = crate::encode::entry::encode_meta(entry.kind, &new, 0);
     let value = Entry::decode(value.into()).ok_or("ERR an entry cannot be copied")?;

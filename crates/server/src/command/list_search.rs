@@ -3,7 +3,7 @@
 
 use super::{
     Context, Done, SYNTAX,
-    arguments::at_least,
+    arguments::{at_least, either_sign},
     integer, is_word,
     lists::{elements, put_list},
 };
@@ -49,12 +49,7 @@ fn wanted(args: Args<'_>) -> Result<Wanted, Fault> {
     while let Some(option) = args.get(at) {
         let value = args.get(at + 1).ok_or(SYNTAX)?;
         if is_word(option, "rank") {
-            let rank = integer(value)?;
-            if rank == i64::MIN {
-                let (least, most) = (-i64::MAX, i64::MAX);
-                let text = "ERR value is out of range, value must between";
-                return Err(format!("{text} {least} and {most}").into());
-            }
+            let rank = either_sign(value)?;
             if rank == 0 {
                 return Err("ERR RANK can't be zero: use 1 to start from the first match, 2 from \
                             the second ... or use negative to start from the end of the list"

@@ -79,7 +79,8 @@ fn encoding(context: &Context<'_, '_>, entry: &Entry) -> Result<&'static str, Fa
                 is_short(member::field_of(key), most) && is_short(value, most)
             };
             let count = setting("hash-max-listpack-entries");
-            (all(context, &meta, count, fits)?, ["listpack", "hashtable"])
+            let small = if meta.times == 0 { "listpack" } else { "listpackex" };
+            (all(context, &meta, count, fits)?, [small, "hashtable"])
         }
         Kind::Zset => {
             let most = setting("zset-max-listpack-value");

@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 
-use super::{Context, Done, NOT_AN_INTEGER, SYNTAX, integer, is_word, keys::is_live};
+use super::{Context, Done, NOT_AN_INTEGER, SYNTAX, fields, integer, is_word, keys::is_live};
 use crate::{
     cursors,
     encode::{Kind, entry::decode_head, format::ID_BYTES, member},
@@ -105,7 +105,7 @@ fn write_page(
     space: Space,
     (range, own): ((KeyBound, KeyBound), &[u8]),
     (cursor, page): (u64, &Page<'_>),
-    mut write: impl FnMut(&[u8], &[u8], &mut Reply) -> usize,
+    mut write: impl FnMut(&mut Context<'_, '_>, &[u8], &[u8]) -> Result<usize, Fault>,
 ) -> Done {
     let from = begin(context, space, &range, own, cursor)?;
     let pairs = context.txn.scan(space, from, range.1.clone(), false)?;
@@ -114,7 +114,7 @@ fn write_page(
     let (mut replies, mut last) = (0, None);
     for pair in pairs.by_ref().take(page.count) {
         let (key, value) = pair?;
-        replies += write(&key, &value, context.out);
+        replies += write(context, &key, &value)?;
         last = Some(key);
     }
     let more = pairs.next().transpose()?.is_some();
@@ -140,15 +140,15 @@ pub(super) fn scan(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let page = page(args.iter_from(2), true)?;
     let range = prefix_range(glob::literal_prefix(page.pattern.unwrap_or_default()));
     let now_ms = context.txn.now_ms;
-    write_page(context, Space::Keys, (range, &[]), (cursor, &page), |key, value, out| {
+    write_page(context, Space::Keys, (range, &[]), (cursor, &page), |context, key, value| {
         let kind = decode_head(value).map_or("none", |(kind, ..)| kind.name());
         let belongs = is_live(value, now_ms)
             && page.kind.is_none_or(|wanted| is_word(wanted, kind))
             && page.pattern.is_none_or(|pattern| glob::matches(pattern, key));
         if belongs {
-            out.bulk(key);
+            context.out.bulk(key);
         }
-        usize::from(belongs)
+        Ok(usize::from(belongs))
     })
 }
 
@@ -175,8 +175,14 @@ fn scan_members(
     let range = (prefix_range(&prefix), &prefix[..ID_BYTES]);
     let pattern = page.pattern;
     let matches = move |member: &[u8]| pattern.is_none_or(|p| glob::matches(p, member));
-    write_page(context, Space::Members, range, (cursor, &page), |key, value, out| {
-        write(key, value, out, &matches)
+    write_page(context, Space::Members, range, (cursor, &page), |context, key, value| {
+        if kind == Kind::Hash {
+            let end_ms = fields::end_of(context, &meta, member::field_of(key))?;
+            if end_ms != 0 && end_ms <= context.txn.now_ms {
+                return Ok(0);
+            }
+        }
+        Ok(write(key, value, context.out, &matches))
     })
 }
 

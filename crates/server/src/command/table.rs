@@ -51,6 +51,9 @@ impl Flags {
     /// by one that has just come.
     pub(crate) const IN_TURN: Self = Self(8192);
 
+    /// Patterns after the words `BY` and `GET` name more keys, which are not known beforehand.
+    pub(crate) const KEY_PATTERNS: Self = Self(1 << 14);
+
     const NONE: Self = Self(0);
 
     const fn and(self, other: Self) -> Self {
@@ -264,10 +267,28 @@ impl Command {
         matches!(self.pipelining, Pipelining::Overwrite { arguments_max } if len <= arguments_max)
     }
 
+    /// What a call locks: every key if a pattern may name any.
+    pub(crate) fn locking_of(&self, args: Args<'_>) -> Locking {
+        if self.flags.has(Flags::KEY_PATTERNS) && names_any_key(args) {
+            return Locking::Everything;
+        }
+        self.locking
+    }
+
     /// Returns true if its calls may join a commit group.
     pub(crate) fn shares_commits(&self) -> bool {
         matches!(self.pipelining, Pipelining::SharedCommit | Pipelining::Overwrite { .. })
     }
+}
+
+/// Returns true if a call of `SORT` has a pattern, or if it is not plain which key it stores to.
+fn names_any_key(args: Args<'_>) -> bool {
+    let is_pattern = |at: usize| {
+        let word = args.at(at - 1);
+        (is_word(word, "by") || is_word(word, "get")) && args.at(at).contains(&b'*')
+    };
+    let stores = (2..args.len()).filter(|at| is_word(args.at(*at), "store")).count();
+    stores > 1 || (3..args.len()).any(is_pattern)
 }
 
 /// All commands, by name.
@@ -343,7 +364,8 @@ mod tests {
             let Command { name, flags, locking, pipelining, .. } = command;
             match pipelining {
                 Pipelining::Alone => {
-                    let is_apart = flags.has(Flags::SLOW) || flags.has(Flags::BLOCKING);
+                    let apart = [Flags::SLOW, Flags::BLOCKING, Flags::KEY_PATTERNS];
+                    let is_apart = apart.into_iter().any(|flag| flags.has(flag));
                     let may_share = *locking == Locking::Exclusive && !is_apart;
                     assert!(!may_share, "{name} may share a commit");
                 }

@@ -126,7 +126,7 @@ fn lock<'s>(server: &'s Server, queue: &Queue, client: &Client) -> Held<'s> {
     let locks = &server.databases.locks;
     let mut keys: Vec<&[u8]> = client.watched.iter().map(|((_, key), _)| &key[..]).collect();
     for (command, args) in queue.commands() {
-        match command.locking {
+        match command.locking_of(args) {
             Locking::Everything | Locking::Snapshot => return locks.everything(),
             Locking::Nothing | Locking::Own | Locking::Shared | Locking::Exclusive => {}
         }

@@ -226,6 +226,9 @@ fn look_at_replaced(
             && let Some(meta) = before.meta()
         {
             batch.insert(&db.work, member::reclaim(meta.id), []);
+            if meta.times != 0 {
+                batch.insert(&db.work, member::reclaim(meta.times), []);
+            }
         }
     }
     Ok(())

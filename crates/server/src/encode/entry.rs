@@ -53,6 +53,9 @@ pub(crate) struct Meta {
     pub(crate) count: u64,
     /// Of a list: the place of its first element.
     pub(crate) first: u64,
+    /// Of a hash: the number of the collection that has the times at which its fields end; 0 if no
+    /// field ends.
+    pub(crate) times: u64,
 }
 
 /// An entry as it was read.
@@ -99,7 +102,9 @@ impl Entry {
             Some(u64::from_le_bytes(bytes))
         };
         let first = if self.kind == Kind::List { word(16)? } else { 0 };
-        Some(Meta { id: word(0)?, count: word(8)?, first })
+        let has_times = self.kind == Kind::Hash && self.bytes().len() > 16;
+        let times = if has_times { word(16)? } else { 0 };
+        Some(Meta { id: word(0)?, count: word(8)?, first, times })
     }
 
     /// Returns true if the entry has ended at `now_ms`.
@@ -137,6 +142,9 @@ pub(crate) fn encode_meta(kind: Kind, meta: &Meta, expires_ms: u64) -> Vec<u8> {
     if kind == Kind::List {
         out.extend_from_slice(&meta.first.to_le_bytes());
     }
+    if kind == Kind::Hash && meta.times != 0 {
+        out.extend_from_slice(&meta.times.to_le_bytes());
+    }
     out
 }
 
@@ -148,13 +156,15 @@ mod tests {
     fn entries_have_their_golden_bytes() {
         assert_eq!(encode_string(b"ab", 0), [0, b'a', b'b']);
         assert_eq!(encode_string(b"", 0x0102), [0x80, 2, 1, 0, 0, 0, 0, 0, 0]);
-        let meta = Meta { id: 7, count: 3, first: 1 << 63 };
+        let meta = Meta { id: 7, count: 3, first: 1 << 63, times: 0 };
         let hash = [1, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(encode_meta(Kind::Hash, &meta, 0), hash);
         let mut list = hash.to_vec();
         list[0] = 3;
         list.extend([0, 0, 0, 0, 0, 0, 0, 0x80]);
         assert_eq!(encode_meta(Kind::List, &meta, 0), list);
+        let ending = [&hash[..], &[9, 0, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(encode_meta(Kind::Hash, &Meta { times: 9, ..meta }, 0), ending);
     }
 
     #[test]
@@ -165,7 +175,8 @@ mod tests {
             assert_eq!(entry.bytes(), b"value");
             for kind in [Kind::Hash, Kind::Zset, Kind::List, Kind::Set] {
                 let first = if kind == Kind::List { 9 } else { 0 };
-                let meta = Meta { id: 5, count: 6, first };
+                let times = if kind == Kind::Hash { expires } else { 0 };
+                let meta = Meta { id: 5, count: 6, first, times };
                 let entry = Entry::decode(encode_meta(kind, &meta, expires).into()).unwrap();
                 assert_eq!((entry.kind, entry.meta()), (kind, Some(meta)));
             }

@@ -35,9 +35,15 @@ pub(crate) const ID_BYTES: usize = 8;
 pub(crate) const ZSET_BY_MEMBER: u8 = 0;
 pub(crate) const ZSET_BY_SCORE: u8 = 1;
 
-/// First byte of a work key: a collection to reclaim, a time of expiry.
+/// In a key of the times of a hash's fields after the number: by field, by time.
+pub(crate) const TIMES_BY_FIELD: u8 = 0;
+pub(crate) const TIMES_BY_END: u8 = 1;
+
+/// First byte of a work key: a collection to reclaim, a time of expiry, a time at which a field of
+/// a hash ends.
 pub(crate) const WORK_RECLAIM: u8 = 0;
 pub(crate) const WORK_EXPIRY: u8 = 1;
+pub(crate) const WORK_FIELDS: u8 = 2;
 
 /// Where the first element of a list is put: in the middle, so that it grows both ways.
 pub(crate) const LIST_MIDDLE: u64 = 1 << 63;

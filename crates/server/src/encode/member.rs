@@ -2,7 +2,10 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::format::{ID_BYTES, WORK_EXPIRY, WORK_RECLAIM, ZSET_BY_MEMBER, ZSET_BY_SCORE};
+use super::format::{
+    ID_BYTES, TIMES_BY_END, TIMES_BY_FIELD, WORK_EXPIRY, WORK_FIELDS, WORK_RECLAIM, ZSET_BY_MEMBER,
+    ZSET_BY_SCORE,
+};
 
 /// The longest member or field, in bytes: a member's key is a key of the engine.
 pub(crate) const MEMBER_BYTES_MAX: usize = (64 << 10) - 32;
@@ -28,6 +31,53 @@ pub(crate) fn field(id: u64, field: &[u8]) -> Vec<u8> {
 /// The field in a hash's member key.
 pub(crate) fn field_of(key: &[u8]) -> &[u8] {
     key.get(ID_BYTES..).unwrap_or_default()
+}
+
+/// The key of the time at which a field of a hash ends; `times` is the number of the hash's times.
+/// Its value is the time.
+pub(crate) fn time_of_field(times: u64, field: &[u8]) -> Vec<u8> {
+    let mut key = with_id(times, 1 + field.len());
+    key.push(TIMES_BY_FIELD);
+    key.extend_from_slice(field);
+    key
+}
+
+/// The field in the key that [`time_of_field`] made.
+pub(crate) fn time_of_field_of(key: &[u8]) -> &[u8] {
+    key.get(ID_BYTES + 1..).unwrap_or_default()
+}
+
+/// The value of a key that [`time_of_field`] made.
+pub(crate) fn encode_time(end_ms: u64) -> Vec<u8> {
+    end_ms.to_le_bytes().to_vec()
+}
+
+/// The time in a value that [`encode_time`] made; 0 if the bytes are none.
+pub(crate) fn decode_time(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value.try_into().unwrap_or_default())
+}
+
+/// The key of a hash's field in the order of the times at which fields end; its value is empty.
+/// Without a field it is the place before all fields of the time.
+pub(crate) fn field_by_end(times: u64, end_ms: u64, field: &[u8]) -> Vec<u8> {
+    let mut key = with_id(times, 9 + field.len());
+    key.push(TIMES_BY_END);
+    key.extend_from_slice(&end_ms.to_be_bytes());
+    key.extend_from_slice(field);
+    key
+}
+
+/// The time and the field in the key that [`field_by_end`] made.
+pub(crate) fn field_by_end_of(key: &[u8]) -> Option<(u64, &[u8])> {
+    let end = key.get(ID_BYTES + 1..ID_BYTES + 9)?.try_into().ok()?;
+    Some((u64::from_be_bytes(end), &key[ID_BYTES + 9..]))
+}
+
+/// The front of all times of a hash by field, or by time.
+pub(crate) fn times_prefix(times: u64, by_end: bool) -> Vec<u8> {
+    let mut key = with_id(times, 1);
+    key.push(if by_end { TIMES_BY_END } else { TIMES_BY_FIELD });
+    key
 }
 
 /// The key of a set's member. A hash stands before it, so that a random place in the key order is
@@ -127,7 +177,14 @@ pub(crate) fn expiry(expires_ms: u64, of: &[u8]) -> Vec<u8> {
     key
 }
 
-/// The time and the key in a key that [`expiry`] made.
+/// The work key of a hash of which a field may end at `end_ms`.
+pub(crate) fn fields_due(end_ms: u64, of: &[u8]) -> Vec<u8> {
+    let mut key = expiry(end_ms, of);
+    key[0] = WORK_FIELDS;
+    key
+}
+
+/// The time and the key in a key that [`expiry`] or [`fields_due`] made.
 pub(crate) fn expiry_of(key: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_be_bytes(key.get(1..9)?.try_into().ok()?), &key[9..]))
 }
@@ -150,6 +207,10 @@ mod tests {
         assert_eq!(set, [&id[..], &[0xE6, 0xC6, 0x32, 0xB6], b"a"].concat());
         assert_eq!(reclaim(0x0102), [&[0][..], &id].concat());
         assert_eq!(expiry(0x0102, b"k"), [&[1][..], &id, b"k"].concat());
+        assert_eq!(fields_due(0x0102, b"k"), [&[2][..], &id, b"k"].concat());
+        assert_eq!(time_of_field(0x0102, b"f"), [&id[..], &[0], b"f"].concat());
+        assert_eq!(encode_time(0x0102), [2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(field_by_end(0x0102, 0x0102, b"f"), [&id[..], &[1], &id, b"f"].concat());
     }
 
     proptest! {
@@ -165,6 +226,14 @@ mod tests {
             let (hash, set) = (field(id, &m), set_member(id, &m));
             let (zset, scored) = (zset_member(id, &m), zset_scored(id, -1.5, &m));
             let mark = expiry(id, &m);
+            let (time, ending) = (time_of_field(id, &m), field_by_end(id, 7, &m));
+            prop_assert_eq!(time_of_field_of(&time), &m[..]);
+            prop_assert_eq!(decode_time(&encode_time(id)), id);
+            prop_assert_eq!(field_by_end_of(&ending), Some((7, &m[..])));
+            let due = fields_due(id, &m);
+            prop_assert_eq!(expiry_of(&due), Some((id, &m[..])));
+            prop_assert!(time.starts_with(&times_prefix(id, false)));
+            prop_assert!(ending.starts_with(&times_prefix(id, true)));
             prop_assert_eq!(field_of(&hash), &m[..]);
             prop_assert_eq!(set_member_of(&set), &m[..]);
             prop_assert_eq!(zset_member_of(&zset), &m[..]);

@@ -53,7 +53,7 @@ fn set(txn: &mut Txn<'_>, model: &mut Model, member: (u16, u16), is_put: bool) {
 
 /// Compares the places of some members, and of keys that are none, with those of the model.
 fn check(txn: &Txn<'_>, model: &Model, wanted: &[(u16, u16)]) {
-    let meta = Meta { id: ID, count: model.len() as u64, first: 0 };
+    let meta = Meta { id: ID, count: model.len() as u64, first: 0, times: 0 };
     let places = Places::new(&meta, true, true);
     let mut keys: Vec<Vec<u8>> = model.iter().map(|member| key(*member)).collect();
     keys.sort();
@@ -130,7 +130,7 @@ fn a_place_costs_the_same_in_a_large_set() {
             }
         }
         commit::transaction(&mut txn).unwrap();
-        let meta = Meta { id: ID, count: model.len() as u64, first: 0 };
+        let meta = Meta { id: ID, count: model.len() as u64, first: 0, times: 0 };
         let places = Places::new(&meta, true, true);
         let at = |place: u64| places.key_at(&txn, place).unwrap().unwrap();
         let steps = (0..meta.count).step_by(usize::from(members) / 100).map(|place| {
@@ -166,7 +166,7 @@ fn a_long_walk_is_left_to_a_caller_that_may_take_long() {
     let mut txn = store.txn();
     (0..300).for_each(|n| set(&mut txn, &mut model, (n, n), true));
     commit::transaction(&mut txn).unwrap();
-    let meta = Meta { id: ID, count: 300, first: 0 };
+    let meta = Meta { id: ID, count: 300, first: 0, times: 0 };
     let place = |may_take_long| Places::new(&meta, true, may_take_long).before(&txn, &key((9, 9)));
     assert!(matches!(place(false), Err(Fault::TakesLong)));
     assert_eq!(place(true).unwrap(), 9);
@@ -185,7 +185,7 @@ fn little_memory_is_that_of_the_orders_asked_for_last() {
             txn.put_member(member::zset_scored(id, f64::from(n), b"m"), Vec::new());
         }
         commit::transaction(&mut txn).unwrap();
-        let meta = Meta { id, count: 2000, first: 0 };
+        let meta = Meta { id, count: 2000, first: 0, times: 0 };
         let key = member::zset_scored(id, 1000.0, b"m");
         assert_eq!(Places::new(&meta, true, true).before(&txn, &key).unwrap(), 1000);
         assert!(store.databases.ranks.bytes() <= 20_000);

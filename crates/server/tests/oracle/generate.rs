@@ -110,7 +110,7 @@ impl Generator {
         // Too few arguments, or one too many. HELLO alone tells the connection's number, and one
         // member is chosen at random.
         let is_other = |name: &str| words[0].eq_ignore_ascii_case(name.as_bytes());
-        let is_whole = ["hello", "srandmember", "spop"].into_iter().any(is_other);
+        let is_whole = ["hello", "srandmember", "spop", "hrandfield"].into_iter().any(is_other);
         // An argument more that Redis 7.0 does not know.
         let takes_more = ["zrank", "zrevrank"].into_iter().any(is_other);
         if self.one_in(60) && words.len() > 1 && !is_whole {

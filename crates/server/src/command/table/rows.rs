@@ -15,8 +15,9 @@ mod streams;
 
 use super::{
     super::{
-        Handler, connection as c, expiry as e, info, keys as k, numbers as n, object, ordered as o,
-        scan, server as srv, settings, strings as str, transactions as t, waiting,
+        Handler, connection as c, expiry as e, info, keys as k, lcs, numbers as n, object,
+        ordered as o, scan, server as srv, settings, sort, strings as str, transactions as t,
+        waiting,
     },
     Command, Flags, Group, KeyPlaces, Locking, MoreKeys, Part, Pipelining,
 };
@@ -77,7 +78,8 @@ fn on_key(
 ) -> Command {
     let writes = flags.has(Flags::WRITE);
     let locking = if writes { Locking::Exclusive } else { Locking::Shared };
-    let may_share = writes && !flags.has(Flags::SLOW) && !flags.has(Flags::BLOCKING);
+    let apart = [Flags::SLOW, Flags::BLOCKING, Flags::KEY_PATTERNS];
+    let may_share = writes && !apart.into_iter().any(|flag| flags.has(flag));
     let pipelining = if may_share { Pipelining::SharedCommit } else { Pipelining::Alone };
     Command { keys: ONE_KEY, locking, pipelining, ..plain(group, name, arity, flags, run, text) }
 }
@@ -323,6 +325,13 @@ fn keys() -> Vec<Command> {
                 "The keys that match a pattern, ascending",
             ),
         )),
+        row(
+            "move",
+            3,
+            FAST_WRITE.and(Flags::SLOW),
+            k::move_to,
+            ("O(bytes)", "Moves a key to another database"),
+        ),
         with_keys(
             places(2, 2, 1),
             with_parts(
@@ -351,6 +360,23 @@ fn keys() -> Vec<Command> {
             ),
         ),
         whole("scan", -2, scan::scan, ("O(COUNT)", "A page of the keys, ascending")),
+        with_keys(
+            KeyPlaces { more: MoreKeys::After(&["store"]), ..ONE_KEY },
+            row(
+                "sort",
+                -2,
+                WRITE.and(Flags::KEY_PATTERNS),
+                sort::sort,
+                ("O(n * log n)", "The elements of a list or a set in another order"),
+            ),
+        ),
+        row(
+            "sort_ro",
+            -2,
+            READ.and(Flags::KEY_PATTERNS),
+            sort::sort_ro,
+            ("O(n * log n)", "As SORT, without STORE"),
+        ),
         entry_read(with_keys(
             ALL_KEYS,
             row("touch", -2, FAST_READ, k::exists, ("O(keys)", "Counts the keys that are there")),
@@ -409,6 +435,16 @@ fn strings() -> Vec<Command> {
         row("incr", 2, FAST_WRITE, n::incr, ("O(1)", "Adds one")),
         row("incrby", 3, FAST_WRITE, n::incrby, ("O(1)", "Adds an integer")),
         row("incrbyfloat", 3, FAST_WRITE, n::incrbyfloat, ("O(1)", "Adds a decimal number")),
+        with_keys(
+            TWO_KEYS,
+            row(
+                "lcs",
+                -3,
+                READ,
+                lcs::lcs,
+                ("O(product of the lengths)", "The longest sequence that two strings share"),
+            ),
+        ),
         entry_read(with_keys(
             ALL_KEYS,
             row("mget", -2, FAST_READ, str::mget, ("O(keys)", "Many strings")),
