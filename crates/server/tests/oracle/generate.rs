@@ -2,6 +2,8 @@
 
 use rhumb_testkit::random::Random;
 
+use super::bits_and_places;
+
 /// Makes commands from a seed.
 pub(crate) struct Generator {
     random: Random,
@@ -107,17 +109,20 @@ impl Generator {
         // Too few arguments, or one too many. HELLO alone tells the connection's number, and one
         // member is chosen at random.
         let is_other = |name: &str| words[0].eq_ignore_ascii_case(name.as_bytes());
+        // BITCOUNT and BITPOS look at their arguments before the key, as in Redis 7.2.
         let is_whole = ["hello", "srandmember", "spop"].into_iter().any(is_other);
+        let is_checked_first = ["bitcount", "bitpos"].into_iter().any(is_other);
+        let is_whole = is_whole || is_checked_first;
         if self.one_in(60) && words.len() > 1 && !is_whole {
             words.pop();
-        } else if self.one_in(200) {
+        } else if self.one_in(200) && !is_checked_first {
             words.push(b"extra".to_vec());
         }
         words
     }
 
     fn any(&mut self) -> Vec<String> {
-        match self.below(22) {
+        match self.below(26) {
             0..=3 => self.string(),
             4 => self.number(),
             5..=6 => self.generic(),
@@ -127,7 +132,8 @@ impl Generator {
             15..=17 => self.list(),
             18..=19 => self.set(),
             20 => self.transaction(),
-            _ => self.rare(),
+            21 => self.rare(),
+            _ => bits_and_places::command(&mut self.random),
         }
     }
 
