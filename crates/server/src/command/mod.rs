@@ -18,6 +18,7 @@ mod hyperloglogs;
 mod info;
 mod keys;
 mod lists;
+mod lolwut;
 mod numbers;
 mod object;
 mod ordered;
