@@ -196,7 +196,8 @@ fn check(form: Form, value: &[u8]) -> Result<String, String> {
                 let least = if at % 2 == 0 { 1 } else { 0 };
                 parse_i64(word.as_bytes()).is_some_and(|number| number >= least)
             };
-            let are_right = numbers.len() % 2 == 0 && numbers.iter().enumerate().all(is_right);
+            let are_right =
+                numbers.len().is_multiple_of(2) && numbers.iter().enumerate().all(is_right);
             if are_right { Ok(numbers.join(" ")) } else { Err("Invalid save parameters".into()) }
         }
         Form::Text => Ok(text),

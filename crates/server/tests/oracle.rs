@@ -5,6 +5,8 @@
 //! repeats a run. What differs on purpose is in docs/commands.md; the commands here keep away from
 //! it, or the order of a reply that Redis gives in no order is taken out.
 
+#[path = "oracle/bits_and_places.rs"]
+mod bits_and_places;
 #[path = "oracle/collections.rs"]
 mod collections;
 mod common;

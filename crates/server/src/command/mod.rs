@@ -27,6 +27,7 @@ mod list_moves;
 mod list_search;
 pub(crate) mod listening;
 mod lists;
+mod lolwut;
 mod migrate;
 mod numbers;
 mod object;

@@ -5,6 +5,8 @@ mod sorted_sets;
 
 use rhumb_testkit::random::Random;
 
+use super::bits_and_places;
+
 /// Makes commands from a seed.
 pub(crate) struct Generator {
     random: Random,
@@ -111,8 +113,11 @@ impl Generator {
         // member is chosen at random.
         let is_other = |name: &str| words[0].eq_ignore_ascii_case(name.as_bytes());
         let is_whole = ["hello", "srandmember", "spop", "hrandfield"].into_iter().any(is_other);
+        // BITCOUNT and BITPOS look at their arguments before the key, as in Redis 7.2.
+        let is_checked_first = ["bitcount", "bitpos"].into_iter().any(is_other);
+        let is_whole = is_whole || is_checked_first;
         // An argument more that Redis 7.0 does not know.
-        let takes_more = ["zrank", "zrevrank"].into_iter().any(is_other);
+        let takes_more = ["zrank", "zrevrank"].into_iter().any(is_other) || is_checked_first;
         if self.one_in(60) && words.len() > 1 && !is_whole {
             words.pop();
         } else if self.one_in(200) && !takes_more {
@@ -134,7 +139,8 @@ impl Generator {
             15..=17 => self.list(),
             18..=19 => self.set(),
             20 => self.transaction(),
-            _ => self.rare(),
+            21 => self.rare(),
+            _ => bits_and_places::command(&mut self.random),
         }
     }
 

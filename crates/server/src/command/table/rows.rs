@@ -15,7 +15,7 @@ mod streams;
 
 use super::{
     super::{
-        Handler, connection as c, expiry as e, info, keys as k, lcs, numbers as n, object,
+        Handler, connection as c, expiry as e, info, keys as k, lcs, lolwut, numbers as n, object,
         ordered as o, scan, server as srv, settings, sort, strings as str, transactions as t,
         waiting,
     },
@@ -258,6 +258,7 @@ fn server() -> Vec<Command> {
             ("O(1)", "Empties the database at once"),
         )),
         row("info", -1, Flags::NONE, info::info, ("O(tables)", "Figures of the server")),
+        row("lolwut", -1, FAST_READ, lolwut::lolwut, ("O(1)", "A drawing, and the version")),
         row("role", 1, Flags::FAST, srv::role, ("O(1)", "Says that this is a master")),
         row(
             "shutdown",
