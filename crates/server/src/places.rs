@@ -20,6 +20,10 @@ use crate::{
 /// The largest sorted set, in members, that is walked over: it takes some ten microseconds.
 const WALKED_MAX: u64 = 256;
 
+/// Members between a place and an end of the order that are stepped over: no more than a walk over
+/// a block.
+const STEPPED_MAX: u64 = 128;
+
 /// The first key after this one.
 fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
@@ -111,8 +115,13 @@ impl<'m> Places<'m> {
         if place >= self.meta.count {
             return Ok(None);
         }
+        let from_end = self.meta.count - 1 - place;
+        if place <= STEPPED_MAX || from_end <= STEPPED_MAX {
+            let reverse = from_end < place;
+            return nth(txn, self.all(), reverse, place.min(from_end));
+        }
         let Some(order) = self.large(txn) else {
-            return nth(txn, self.all(), place);
+            return nth(txn, self.all(), false, place);
         };
         let shifts = self.shifts(txn)?;
         let kept = txn.databases.ranks.ask(order);
@@ -121,7 +130,7 @@ impl<'m> Places<'m> {
         let bounds = range(order, found.start, found.end);
         let before = found.before.saturating_add_signed(shift_before(&shifts, found.start));
         drop(blocks);
-        nth(txn, bounds, place.saturating_sub(before))
+        nth(txn, bounds, false, place.saturating_sub(before))
     }
 
     /// The order, if it is not to be walked over.
@@ -214,9 +223,10 @@ fn count(txn: &Txn<'_>, (from, to): (KeyBound, KeyBound)) -> Result<u64, Fault> 
 fn nth(
     txn: &Txn<'_>,
     (from, to): (KeyBound, KeyBound),
+    reverse: bool,
     place: u64,
 ) -> Result<Option<Slice>, Fault> {
-    let mut scan = txn.scan(Space::Members, from, to, false)?;
+    let mut scan = txn.scan(Space::Members, from, to, reverse)?;
     for _ in 0..place {
         let Some(passed) = scan.next_with(|_, _| ()) else { return Ok(None) };
         passed?;

@@ -141,9 +141,9 @@ fn a_place_costs_the_same_in_a_large_set() {
         });
         steps.max().unwrap()
     };
-    // At most a block each: 64 members.
-    assert!((1..=128).contains(&most_steps(600)), "{}", most_steps(600));
-    assert!((1..=128).contains(&most_steps(60_000)));
+    // At most a block for either call.
+    assert!((1..=2 * 128).contains(&most_steps(600)));
+    assert!((1..=2 * 128).contains(&most_steps(60_000)));
 }
 
 #[test]
