@@ -4,7 +4,13 @@
 //! The caller holds the locks of the keys. A command that fails has written nothing here: it checks
 //! before it writes.
 
-use std::{collections::BTreeMap, iter::Peekable, ops::Bound, sync::atomic::Ordering};
+use std::{
+    cell::{RefCell, RefMut},
+    collections::BTreeMap,
+    iter::Peekable,
+    ops::Bound,
+    sync::atomic::Ordering,
+};
 
 use rhumb::{Batch, Error, Keyspace, Result, Slice};
 
@@ -12,6 +18,7 @@ use crate::{
     db::{Databases, Db},
     encode::{Entry, Kind, Meta, entry, member},
     key_event::KeyEvent,
+    ranks::Overlays,
 };
 
 /// One of a database's keyspaces.
@@ -95,6 +102,8 @@ pub(crate) struct Txn<'s> {
     pub(crate) overwrites: Option<Batch>,
     /// How many strings were written there.
     pub(crate) overwritten: usize,
+    /// What is pending of orders whose places were asked for.
+    overlays: RefCell<Overlays>,
 }
 
 fn damaged() -> Error {
@@ -113,6 +122,7 @@ impl<'s> Txn<'s> {
             ahead_taken: 0,
             overwrites: None,
             overwritten: 0,
+            overlays: RefCell::default(),
         }
     }
 
@@ -167,6 +177,13 @@ impl<'s> Txn<'s> {
 
     pub(crate) fn write(&mut self, space: Space, key: Vec<u8>, value: Option<Vec<u8>>) {
         let number = self.number;
+        let overlays = self.overlays.get_mut();
+        overlays.check(self.pending.count);
+        if space == Space::Members {
+            overlays.note(number, &key);
+        } else {
+            overlays.note_other();
+        }
         self.pending.count += 1;
         self.pending.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
         let pending = &mut self.pending.writes;
@@ -176,6 +193,13 @@ impl<'s> Txn<'s> {
             pending.len() - 1
         });
         pending[at].2.insert(key, value);
+    }
+
+    /// What is pending of orders whose places were asked for, as far as it is known.
+    pub(crate) fn overlays(&self) -> RefMut<'_, Overlays> {
+        let mut overlays = self.overlays.borrow_mut();
+        overlays.check(self.pending.count);
+        overlays
     }
 
     /// The key's entry, if it is there and has not ended.

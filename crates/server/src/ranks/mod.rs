@@ -13,6 +13,7 @@
 //! forgets its orders, and the sweeper removes members of collections that no key names any more.
 
 mod blocks;
+mod overlay;
 
 use std::{
     collections::HashMap,
@@ -29,7 +30,8 @@ use rhumb::{Keyspace, Result, Slice};
 
 use crate::encode::{format::ID_BYTES, member::zset_prefix};
 
-pub(crate) use blocks::{Blocks, Shifts};
+pub(crate) use blocks::Blocks;
+pub(crate) use overlay::{Overlays, Shifts};
 
 /// How long after it was asked for last an order is kept: as the count of keys.
 const KEPT: Duration = Duration::from_secs(600);
@@ -54,6 +56,13 @@ impl Order {
     /// The order to which a member's key belongs, if it can be of one.
     pub(crate) fn of(number: u8, key: &[u8]) -> Option<Self> {
         Some(Self { number, prefix: key.get(..PREFIX_BYTES)?.try_into().ok()? })
+    }
+}
+
+impl Order {
+    /// The key with this after the front that all of the order have.
+    pub(crate) fn key(self, rest: &[u8]) -> Vec<u8> {
+        [&self.prefix[..], rest].concat()
     }
 }
 
