@@ -4,7 +4,13 @@
 //! The caller holds the locks of the keys. A command that fails has written nothing here: it checks
 //! before it writes.
 
-use std::{collections::BTreeMap, iter::Peekable, ops::Bound, sync::atomic::Ordering};
+use std::{
+    cell::{RefCell, RefMut},
+    collections::BTreeMap,
+    iter::Peekable,
+    ops::Bound,
+    sync::atomic::Ordering,
+};
 
 use rhumb::{Batch, Error, Keyspace, Result, Slice};
 
@@ -13,6 +19,7 @@ use crate::{
     encode::{Entry, Kind, Meta, entry, member},
     key_event::{EventClass, KeyEvent},
     listeners::{Changed, Topic},
+    ranks::Overlays,
 };
 
 /// One of a database's keyspaces.
@@ -107,6 +114,8 @@ pub(crate) struct Txn<'s> {
     pub(crate) overwrites: Option<Batch>,
     /// How many strings were written there.
     pub(crate) overwritten: usize,
+    /// What is pending of orders whose places were asked for.
+    overlays: RefCell<Overlays>,
 }
 
 fn damaged() -> Error {
@@ -127,6 +136,7 @@ impl<'s> Txn<'s> {
             ahead_taken: 0,
             overwrites: None,
             overwritten: 0,
+            overlays: RefCell::default(),
         }
     }
 
@@ -181,6 +191,13 @@ impl<'s> Txn<'s> {
 
     pub(crate) fn write(&mut self, space: Space, key: Vec<u8>, value: Option<Vec<u8>>) {
         let number = self.number;
+        let overlays = self.overlays.get_mut();
+        overlays.check(self.pending.count);
+        if space == Space::Members {
+            overlays.note(number, &key);
+        } else {
+            overlays.note_other();
+        }
         self.pending.count += 1;
         self.pending.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
         let pending = &mut self.pending.writes;
@@ -190,6 +207,13 @@ impl<'s> Txn<'s> {
             pending.len() - 1
         });
         pending[at].2.insert(key, value);
+    }
+
+    /// What is pending of orders whose places were asked for, as far as it is known.
+    pub(crate) fn overlays(&self) -> RefMut<'_, Overlays> {
+        let mut overlays = self.overlays.borrow_mut();
+        overlays.check(self.pending.count);
+        overlays
     }
 
     /// The key's entry, if it is there and has not ended.

@@ -5,7 +5,8 @@ mod common;
 
 use std::{collections::HashMap, thread};
 
-use common::{Client, Value, encode, start};
+use common::{Client, Value, config, encode, start};
+use rhumb_server::Running;
 
 fn names(client: &mut Client, line: &str) -> Vec<String> {
     let Value::Array(items) = client.run(line) else { panic!("{line}: no array") };
@@ -299,4 +300,32 @@ fn large_removals_and_results_are_whole() {
     assert_eq!(client.run("EXISTS y"), Value::Int(0));
     assert_eq!(client.run("ZREMRANGEBYLEX z - +"), Value::Int(1500));
     assert_eq!(client.run("EXISTS z"), Value::Int(0));
+}
+
+#[test]
+fn a_result_that_no_reply_can_have_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(&dir);
+    config.limits.reply_bytes = 1000;
+    let server = Running::start(config).unwrap();
+    let mut client = Client::connect(server.address());
+    add(&mut client, "z", (0..500).map(|n| (n, n)));
+    for command in ["ZUNION", "ZINTER", "ZDIFF"] {
+        let refused = Value::Error("ERR the result is larger than a reply may be".into());
+        assert_eq!(client.run(&format!("{command} 1 z")), refused, "{command}");
+        assert_eq!(client.run(&format!("{command}STORE to 1 z")), Value::Int(500));
+    }
+    assert_eq!(client.run("ZINTERCARD 1 z"), Value::Int(500));
+}
+
+#[test]
+fn the_ends_of_a_range_by_rank_count_from_both_sides() {
+    let (_dir, _server, mut client) = start();
+    add(&mut client, "z", (0..1000).map(|n| (n, n)));
+    let pair = |from: usize| Value::bulks(&[&format!("m{from}"), &format!("m{}", from + 1)]);
+    for from in [0, 1, 127, 128, 129, 130, 500, 868, 869, 870, 871, 872, 998] {
+        let (start, end) = (from as i64 - 1000, from as i64 - 999);
+        assert_eq!(client.run(&format!("ZRANGE z {start} {end}")), pair(from), "{from}");
+        assert_eq!(client.run(&format!("ZRANGE z {from} {}", from + 1)), pair(from), "{from}");
+    }
 }

@@ -112,6 +112,25 @@ impl Members {
     }
 }
 
+/// Room for the members of a result, which are kept until all are known: as much as a reply may
+/// have, if they are for one.
+struct Room(usize);
+
+/// Bytes of a member in a reply besides its name, at least: its length and two line ends.
+const HEAD_BYTES: usize = 6;
+
+impl Room {
+    fn new(context: &Context<'_, '_>, is_stored: bool) -> Self {
+        Self(if is_stored { usize::MAX } else { context.server.config.limits.reply_bytes })
+    }
+
+    fn take(&mut self, name: &[u8]) -> Done {
+        let left = self.0.checked_sub(name.len() + HEAD_BYTES);
+        self.0 = left.ok_or("ERR the result is larger than a reply may be")?;
+        Ok(())
+    }
+}
+
 /// What was asked for.
 struct Asked {
     inputs: Vec<Input>,
@@ -186,20 +205,23 @@ fn weighted(input: &Input, score: f64) -> f64 {
 }
 
 /// The members of any of the inputs.
-fn union(context: &Context<'_, '_>, asked: &Asked) -> Result<Vec<Scored>, Fault> {
+fn union(context: &Context<'_, '_>, asked: &Asked, mut room: Room) -> Result<Vec<Scored>, Fault> {
     context.check_length(asked.inputs.iter().map(Input::count).sum())?;
     let mut all: HashMap<Vec<u8>, f64> = HashMap::new();
     for input in &asked.inputs {
         let mut members = input.members(context)?;
-        let mut add = |name: &[u8], score: f64| {
+        let mut add = |name: &[u8], score: f64| -> Done {
             let score = weighted(input, score);
-            match all.get_mut(name) {
-                Some(to) => asked.aggregate.add(to, score),
-                None => drop(all.insert(name.to_vec(), score)),
+            if let Some(to) = all.get_mut(name) {
+                asked.aggregate.add(to, score);
+                return Ok(());
             }
+            room.take(name)?;
+            all.insert(name.to_vec(), score);
+            Ok(())
         };
         while let Some(added) = members.next(&mut add) {
-            added?;
+            added??;
         }
     }
     Ok(all.into_iter().map(|(name, score)| Scored { score, name }).collect())
@@ -210,7 +232,7 @@ fn union(context: &Context<'_, '_>, asked: &Asked) -> Result<Vec<Scored>, Fault>
 fn each_common(
     context: &Context<'_, '_>,
     asked: &Asked,
-    mut each: impl FnMut(Vec<u8>, f64) -> bool,
+    mut each: impl FnMut(Vec<u8>, f64) -> Result<bool, Fault>,
 ) -> Done {
     let [first, others @ ..] = &asked.inputs[..] else { return Ok(()) };
     if asked.inputs.iter().any(|input| input.count() == 0) {
@@ -225,7 +247,7 @@ fn each_common(
             let Some(score) = input.score(context, &name)? else { continue 'members };
             asked.aggregate.add(&mut all, input.weight * score);
         }
-        if !each(name, all) {
+        if !each(name, all)? {
             break;
         }
     }
@@ -233,7 +255,11 @@ fn each_common(
 }
 
 /// The members of the first input that no other has.
-fn difference(context: &Context<'_, '_>, asked: &Asked) -> Result<Vec<Scored>, Fault> {
+fn difference(
+    context: &Context<'_, '_>,
+    asked: &Asked,
+    mut room: Room,
+) -> Result<Vec<Scored>, Fault> {
     let [first, others @ ..] = &asked.inputs[..] else { return Ok(Vec::new()) };
     context.check_length(first.count().saturating_mul(asked.inputs.len() as u64))?;
     let (mut members, mut left) = (first.members(context)?, Vec::new());
@@ -244,6 +270,7 @@ fn difference(context: &Context<'_, '_>, asked: &Asked) -> Result<Vec<Scored>, F
                 continue 'members;
             }
         }
+        room.take(&name)?;
         left.push(Scored { score, name });
     }
     Ok(left)
@@ -254,19 +281,21 @@ fn result(
     context: &Context<'_, '_>,
     mut asked: Asked,
     operation: Operation,
+    mut room: Room,
 ) -> Result<Vec<Scored>, Fault> {
     if operation != Operation::Difference {
         // Scores are added in this order, in which Redis adds them: sums of floats depend on it.
         asked.inputs.sort_by_key(Input::count);
     }
     let mut all = match operation {
-        Operation::Union => union(context, &asked)?,
-        Operation::Difference => difference(context, &asked)?,
+        Operation::Union => union(context, &asked, room)?,
+        Operation::Difference => difference(context, &asked, room)?,
         Operation::Intersection => {
             let mut all = Vec::new();
             each_common(context, &asked, |name, score| {
+                room.take(&name)?;
                 all.push(Scored { score, name });
-                true
+                Ok(true)
             })?;
             all
         }
@@ -283,7 +312,7 @@ fn reply(
 ) -> Done {
     let asked = read(context, args, Form { operation, count_at: 1, counts: false, name })?;
     let with_scores = asked.with_scores;
-    let all = result(context, asked, operation)?;
+    let all = result(context, asked, operation, Room::new(context, false))?;
     write_scored(context.out, &all, with_scores);
     Ok(())
 }
@@ -295,7 +324,7 @@ fn store(
     name: &'static str,
 ) -> Done {
     let asked = read(context, args, Form { operation, count_at: 2, counts: false, name })?;
-    let all = result(context, asked, operation)?;
+    let all = result(context, asked, operation, Room::new(context, true))?;
     put_all(context, args.at(1), &all, name)
 }
 
@@ -338,7 +367,7 @@ pub(super) fn zintercard(context: &mut Context<'_, '_>, args: Args<'_>) -> Done 
     let mut found = 0;
     each_common(context, &asked, |_, _| {
         found += 1;
-        found != asked.limit
+        Ok(found != asked.limit)
     })?;
     context.out.int(found as i64);
     Ok(())

@@ -53,9 +53,6 @@ pub(crate) struct Found<'b> {
     pub(crate) before: u64,
 }
 
-/// Keys that are there for a transaction and not stored (1), or the other way (-1), ascending.
-pub(crate) type Shifts = Vec<(Vec<u8>, i64)>;
-
 /// The blocks of all keys of one order.
 #[derive(Debug)]
 pub(crate) struct Blocks {
@@ -166,8 +163,8 @@ impl Blocks {
 
     /// The block with the key at a place, counted from 0, once the keys have shifted. What lies
     /// before the block is counted as it was before. `None` past the end.
-    pub(crate) fn block_at(&self, place: u64, shifts: &Shifts) -> Option<Found<'_>> {
-        let (mut left, mut before, mut shifts) = (place, 0, &shifts[..]);
+    pub(crate) fn block_at(&self, place: u64, shifts: &[(Vec<u8>, i64)]) -> Option<Found<'_>> {
+        let (mut left, mut before, mut shifts) = (place, 0, shifts);
         for (at, chunk) in self.chunks.iter().enumerate() {
             let end = self.chunks.get(at + 1).map(Chunk::start);
             let count = chunk.count.saturating_add_signed(shift_before(&mut { shifts }, end));
@@ -303,7 +300,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::Shifts, *};
 
     fn key(n: u16) -> Vec<u8> {
         format!("{n:05}").into_bytes()

@@ -13,6 +13,7 @@
 //! forgets its orders, and the sweeper removes members of collections that no key names any more.
 
 mod blocks;
+mod overlay;
 
 use std::{
     collections::HashMap,
@@ -27,9 +28,10 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use rhumb::{Keyspace, Result, Slice};
 
-use crate::encode::format::ID_BYTES;
+use crate::encode::{format::ID_BYTES, member::zset_prefix};
 
-pub(crate) use blocks::{Blocks, Shifts};
+pub(crate) use blocks::Blocks;
+pub(crate) use overlay::{Overlays, Shifts};
 
 /// How long after it was asked for last an order is kept: as the count of keys.
 const KEPT: Duration = Duration::from_secs(600);
@@ -54,6 +56,13 @@ impl Order {
     /// The order to which a member's key belongs, if it can be of one.
     pub(crate) fn of(number: u8, key: &[u8]) -> Option<Self> {
         Some(Self { number, prefix: key.get(..PREFIX_BYTES)?.try_into().ok()? })
+    }
+}
+
+impl Order {
+    /// The key with this after the front that all of the order have.
+    pub(crate) fn key(self, rest: &[u8]) -> Vec<u8> {
+        [&self.prefix[..], rest].concat()
     }
 }
 
@@ -178,14 +187,22 @@ impl Ranks {
     }
 
     /// Forgets an order.
-    pub(crate) fn forget(&self, order: Order) {
-        self.retain(|other, _| *other != order);
+    fn forget(&self, order: Order) {
+        if self.len.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut orders = self.orders.lock();
+        orders.remove(&order);
+        self.len.store(orders.len(), Ordering::Relaxed);
     }
 
     /// Forgets the orders of a collection whose members are removed.
     pub(crate) fn forget_collection(&self, number: u8, id: u64) {
-        let id = id.to_be_bytes();
-        self.retain(|order, _| order.number != number || order.prefix[..ID_BYTES] != id);
+        for by_score in [false, true] {
+            if let Some(order) = Order::of(number, &zset_prefix(id, by_score)) {
+                self.forget(order);
+            }
+        }
     }
 
     /// Forgets the orders of a database that is emptied.
@@ -252,13 +269,15 @@ impl Ranks {
         if changes.0.is_empty() {
             return;
         }
+        let mut has_grown = false;
         for (members, Change { order, kept, keys }) in changes.0 {
             let mut slot = kept.blocks.write();
             let Some(blocks) = slot.as_mut() else { continue };
             match change(blocks, order, &members, &keys) {
                 Ok(true) => {
                     self.fit(blocks);
-                    kept.bytes.store(blocks.bytes() + ORDER_BYTES, Ordering::Relaxed);
+                    let bytes = blocks.bytes() + ORDER_BYTES;
+                    has_grown |= kept.bytes.swap(bytes, Ordering::Relaxed) < bytes;
                 }
                 Ok(false) | Err(_) => {
                     *slot = None;
@@ -266,7 +285,9 @@ impl Ranks {
                 }
             }
         }
-        self.make_room();
+        if has_grown {
+            self.make_room();
+        }
     }
 }
 

@@ -127,8 +127,9 @@ impl Generator {
     }
 
     fn any(&mut self) -> Vec<String> {
-        match self.below(26) {
+        match self.below(29) {
             22..=25 => crate::collections::command(&mut self.random),
+            26..=28 => crate::bits_and_places::command(&mut self.random),
             0..=3 => self.string(),
             4 => self.number(),
             5..=6 => self.generic(),
