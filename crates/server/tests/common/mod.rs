@@ -23,6 +23,7 @@ pub(crate) enum Value {
     Array(Vec<Value>),
     Map(Vec<Value>),
     Set(Vec<Value>),
+    Push(Vec<Value>),
 }
 
 impl Value {
@@ -168,6 +169,7 @@ impl Client {
             "*" if len() < 0 => Value::NullArray,
             "*" => Value::Array(self.values(len() as usize)?),
             "%" => Value::Map(self.values(2 * len() as usize)?),
+            ">" => Value::Push(self.values(len() as usize)?),
             "~" => Value::Set(self.values(len() as usize)?),
             _ => panic!("no reply: {line:?}"),
         })

@@ -188,14 +188,18 @@ fn connection() -> Vec<Command> {
     let no_auth = Flags::FAST.and(Flags::NO_AUTH);
     vec![
         row("auth", -2, no_auth, c::auth, ("O(1)", "Says the password")),
-        with_parts(
-            CLIENT_PARTS,
-            row(
-                "client",
-                -2,
-                Flags::NONE,
-                c::client,
-                ("O(1); LIST and KILL O(clients)", "Looks at connections, names or ends them"),
+        // TRACKING waits for the writers that are under way.
+        with_locking(
+            Locking::Own,
+            with_parts(
+                CLIENT_PARTS,
+                row(
+                    "client",
+                    -2,
+                    Flags::NONE,
+                    c::client,
+                    ("O(1); LIST and KILL O(clients)", "Looks at connections, names or ends them"),
+                ),
             ),
         ),
         row("echo", 2, Flags::FAST, c::echo, ("O(1)", "Replies with its argument")),
