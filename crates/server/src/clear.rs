@@ -38,6 +38,7 @@ pub(crate) fn finish(databases: &Databases) -> Result<()> {
 /// From the engine; what was begun is finished when the data are opened again.
 pub(crate) fn clear(databases: &Databases, number: u8) -> Result<()> {
     let db = databases.numbered(number)?;
+    databases.ranks.forget_database(number);
     let spaces = [&db.keys, &db.members, &db.work];
     match spaces.map(Keyspace::entries_at_most).iter().sum() {
         0 => {}

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::config::Limits;
+use crate::{config::Limits, waiters::Waiter};
 
 /// What is known of one connection. Its own task writes it; others read.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub(crate) struct ClientInfo {
     stalled_ms: AtomicU64,
     killed: AtomicBool,
     kill: Notify,
+    /// What the client waits with while it has sent a blocking command.
+    pub(crate) waiter: Mutex<Option<Arc<Waiter>>>,
 }
 
 impl ClientInfo {
@@ -73,6 +75,7 @@ impl ClientInfo {
             stalled_ms: AtomicU64::new(0),
             killed: AtomicBool::new(false),
             kill: Notify::new(),
+            waiter: Mutex::default(),
         }
     }
 
@@ -130,7 +133,9 @@ impl ClientInfo {
         };
         let handshake = !self.authenticated.load(Ordering::Relaxed)
             && self.age_seconds() >= limits.handshake_seconds.max(1);
-        let idle = limits.idle_seconds > 0 && self.idle_seconds() >= limits.idle_seconds;
+        let idle = limits.idle_seconds > 0
+            && self.idle_seconds() >= limits.idle_seconds
+            && self.waiter.lock().is_none();
         handshake || idle || stalled_seconds >= limits.stall().as_secs()
     }
 }
@@ -148,6 +153,8 @@ pub(crate) struct Clients {
     pub(crate) unsent_bytes_max: AtomicUsize,
     pub(crate) accepted: AtomicU64,
     pub(crate) refused: AtomicU64,
+    /// How many wait with a blocking command.
+    pub(crate) blocked: AtomicUsize,
     pub(crate) overdue: AtomicU64,
     /// Connections that were ended because they spoke HTTP.
     pub(crate) http: AtomicU64,
@@ -246,6 +253,7 @@ pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
         info.age_seconds(),
         info.idle_seconds(),
         match (multi >= 0, info.no_evict.load(Ordering::Relaxed)) {
+            _ if info.waiter.lock().is_some() => "b",
             (true, _) => "x",
             (false, true) => "e",
             (false, false) => "N",

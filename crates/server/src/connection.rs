@@ -50,6 +50,15 @@ const SPARE_BUFFERS: usize = 16;
 /// A buffer of an idle client that is larger is given back.
 const IDLE_BYTES: usize = 512;
 
+/// Bytes that are read of a client that waits for a key, so that its end is noticed. Chosen, not
+/// measured: some thousand commands.
+const STOPPED_INPUT_BYTES: usize = 256 << 10;
+
+/// How often a writer lets the clients go first that it has woken. Each wakes the next one, and
+/// those of other workers may take longer. Chosen, not measured: more elements than are pushed
+/// together as a rule.
+const YIELDS_MAX: usize = 256;
+
 /// A client with fewer bytes of buffers is not the one that is closed, or waits, when there are too
 /// many.
 const SMALL_BYTES: usize = 256 << 10;
@@ -192,6 +201,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let began = Instant::now();
         let mut mark = began;
         let (mut commands, mut output, input) = (0, 0, self.input.len());
+        // Commands may have come while the client had stopped.
+        let mut may_have_more = false;
         let done = loop {
             let limits = self.session.read_limits(&self.server);
             // What a command may be depends on whether the one before it said the password.
@@ -211,6 +222,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     self.session.finish_waiting(&self.server, &mut self.out);
                     mark = self.note_time(mark, ran);
                 }
+                if self.session.has_stopped() {
+                    self.wait_to_go_on().await?;
+                    may_have_more = true;
+                    mark = Instant::now();
+                }
+                self.let_waiting_look().await;
                 if self.out.overflowed() {
                     self.out.clear(0);
                     self.out.error("ERR the reply is larger than the server sends");
@@ -240,7 +257,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if self.session.client.closing {
                 break Err(End::Closing);
             }
-            if complete < most {
+            if complete < most && !std::mem::take(&mut may_have_more) {
                 break self.check_query();
             }
         };
@@ -254,6 +271,47 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         done
+    }
+
+    /// Waits until a client that has stopped goes on, while earlier replies are sent and further
+    /// commands come.
+    async fn wait_to_go_on(&mut self) -> Result<(), End> {
+        let server = Arc::clone(&self.server);
+        while self.session.has_stopped() {
+            self.send().await?;
+            self.session.client.info.note_stalled(self.has_unsent());
+            self.count_bytes();
+            poll_fn(|cx| self.poll_stopped(cx)).await?;
+            self.session.go_on(&server, &mut self.out);
+        }
+        self.session.client.info.note_active();
+        Ok(())
+    }
+
+    /// Lets clients look that were woken by what was written: those of this worker do before this
+    /// returns.
+    async fn let_waiting_look(&mut self) {
+        for _ in 0..YIELDS_MAX {
+            if !self.server.databases.waiters.any_pending() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        loop {
+            if self.session.poll_stopped(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.input.len() >= STOPPED_INPUT_BYTES {
+                let _ = self.poll_send(cx)?;
+                return Poll::Pending;
+            }
+            if ready!(self.poll_read(cx))? == 0 {
+                return Poll::Ready(Err(End::Gone));
+            }
+        }
     }
 
     /// Runs complete commands from the one at `at`; returns how many.

@@ -30,7 +30,9 @@ use crate::{
     health::Health,
     key_event::EventClass,
     locks::Locks,
+    ranks::Ranks,
     segments::Learned,
+    waiters::Waiters,
     watch::Watches,
 };
 
@@ -77,6 +79,9 @@ pub(crate) struct Databases {
     pub(crate) submitted: AtomicUsize,
     pub(crate) locks: Locks,
     pub(crate) watches: Watches,
+    pub(crate) waiters: Waiters,
+    /// Where the members of sorted sets lie in their orders.
+    pub(crate) ranks: Ranks,
     /// The kinds of events that clients are told of: bits of [`EventClass`].
     events: AtomicU32,
     pub(crate) health: Arc<Health>,
@@ -135,6 +140,8 @@ impl Databases {
             submitted: AtomicUsize::new(0),
             locks: Locks::default(),
             watches: Watches::default(),
+            waiters: Waiters::default(),
+            ranks: Ranks::default(),
             events: AtomicU32::new(0),
             health,
         };
@@ -233,6 +240,12 @@ impl Databases {
         Ok(())
     }
 
+    /// Returns true if any client is to be told of keys that are written.
+    #[inline]
+    pub(crate) fn hears_of_writes(&self) -> bool {
+        self.watches.any() || self.waiters.any()
+    }
+
     /// Returns true if clients are told of events of this kind.
     #[inline]
     pub(crate) fn listens_to(&self, class: EventClass) -> bool {
@@ -261,10 +274,11 @@ impl Databases {
     }
 
     /// Says that a commit failed. Nothing of it is visible, but the databases' counts were changed
-    /// before it: they are forgotten. After a failed sync its record may be in the log all the
-    /// same, and is replayed when the data are opened again.
+    /// before it: they are forgotten, and with them the ranks. After a failed sync its record may
+    /// be in the log all the same, and is replayed when the data are opened again.
     pub(crate) fn note_failed_commit(&self, error: &Error) {
         self.forget_counts();
+        self.ranks.forget_all();
         self.health.write_failed(error);
     }
 

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    command::{Client, Command, Context, Done, Flags, Locking, keys_of},
+    command::{Client, Command, Context, Done, Flags, Locking, MoreKeys, keys_of},
     commit::{self, CommitGroups, CommitHandle},
     db::{Databases, now_ms},
     fault::{Fault, Wait},
@@ -25,7 +25,7 @@ fn lock<'s>(
     command: &Command,
     args: Args<'_>,
 ) -> Held<'s> {
-    let (locks, is_one) = (&databases.locks, command.keys.last == 1);
+    let (locks, is_one) = (&databases.locks, command.keys.is_one());
     let is_slow = command.flags.has(Flags::SLOW);
     match command.locking {
         Locking::Nothing | Locking::Snapshot if !is_slow => return Held::Nothing,
@@ -60,15 +60,33 @@ pub(crate) struct Runner<'r, 's> {
     pub(crate) groups: &'r CommitGroups,
     pub(crate) client: &'r mut Client,
     pub(crate) out: &'r mut Reply,
+    /// True if clients that came before wait for a key of the command.
+    pub(crate) must_wait: bool,
 }
 
 impl<'s> Runner<'_, 's> {
+    /// Returns true if clients that came before wait for a key of a command that takes something.
+    pub(crate) fn is_behind_others(&self, command: &Command, args: Args<'_>) -> bool {
+        command.flags.has(Flags::IN_TURN)
+            && self.server.databases.waiters.any_of(self.client.database, keys_of(command, args))
+    }
+
     /// The context of a command that runs now.
     fn context(&mut self) -> Context<'_, 's> {
         let databases = &self.server.databases;
         let txn = Txn::new(databases, databases.number(self.client.database), now_ms());
+        let must_wait = self.must_wait;
         let (server, client, out) = (self.server, &mut *self.client, &mut *self.out);
-        Context { server, client, txn, out, in_exec: false, may_take_long: false, absent: 0 }
+        Context {
+            server,
+            client,
+            txn,
+            out,
+            in_exec: false,
+            must_wait,
+            may_take_long: false,
+            absent: 0,
+        }
     }
 
     /// Takes back the replies from `from` on and writes the error of a command that failed.

@@ -26,9 +26,28 @@ pub(crate) struct Wait {
     pub(crate) timeout: Option<Duration>,
     /// Writes the reply if nothing came in time.
     pub(crate) on_timeout: fn(&mut Reply),
+    /// True if the command answers, with its error, when the key is gone or has another type.
+    pub(crate) answers_wrong_type: bool,
     /// The arguments to run the command with again, if they are not those of the client: those of
     /// `XREAD` have the identifier in the place of `$`.
     pub(crate) again: Option<Vec<Vec<u8>>>,
+}
+
+impl Wait {
+    /// A wait for one of these keys, which runs the command again as it was sent.
+    pub(crate) fn new(
+        keys: Vec<Vec<u8>>,
+        timeout: Option<Duration>,
+        on_timeout: fn(&mut Reply),
+    ) -> Self {
+        Self { keys, timeout, on_timeout, answers_wrong_type: false, again: None }
+    }
+}
+
+impl From<Wait> for Fault {
+    fn from(wait: Wait) -> Self {
+        Self::Wait(Box::new(wait))
+    }
 }
 
 impl From<rhumb::Error> for Fault {

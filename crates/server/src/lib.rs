@@ -11,10 +11,10 @@
 //! | `execute` | how commands are run: alone, in a commit group, or as a run of neighbours |
 //! | `command` | what each command does, and a client's state |
 //! | `transfer` | dumps of Redis into the store and out of it |
-//! | `worker_state`, `server` | what the connections of one worker share, and what all share |
+//! | `worker_state`, `pause`, `server` | what the connections of one worker share, and what all share |
 //! | `clear`, `commit` | every way of committing |
 //! | `values` | whole values in and out of the store, for the serialisation of Redis |
-//! | `fault`, `txn`, `key_event`, `counting`, `db`, `count`, `watch`, `locks` | reads and pending writes, databases, atomicity |
+//! | `places`, `fault`, `txn`, `key_event`, `counting`, `db`, `ranks`, `count`, `waiters`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
@@ -60,10 +60,14 @@ mod metrics;
 mod models;
 mod notify;
 mod part;
+mod pause;
 mod peer;
+mod places;
 mod quantity;
 mod random;
+mod ranks;
 mod rdb;
+mod remembered;
 pub mod resp;
 mod segments;
 mod server;
@@ -79,6 +83,7 @@ mod txn;
 mod unix_socket;
 mod unsent;
 mod values;
+mod waiters;
 mod watch;
 mod worker_state;
 mod workers;

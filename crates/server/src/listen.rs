@@ -295,6 +295,7 @@ fn each_second(server: &Server) {
             server.log.write(Event::ClientOverdue, what, &fields);
         }
         server.databases.opened().for_each(|(_, db)| db.count.lapse());
+        server.databases.ranks.lapse();
         if server.databases.fsync() == Fsync::Everysec {
             // A sync that fails stops writes: every writer, the log and the health say so.
             let _ = server.databases.sync();

@@ -27,8 +27,14 @@ use crate::{
     log::{Event, Log},
     metrics::Metrics,
     models::Models,
+    pause::Pause,
     random::Random,
+    remembered::Remembered,
 };
+
+/// Ranks of sorted sets may take this part of `--memory`: they are some hundredths of the members,
+/// which lie in it too.
+const RANKS_PART: u64 = 64;
 
 /// A server: its databases, its clients, its settings, its figures.
 pub(crate) struct Server {
@@ -44,7 +50,11 @@ pub(crate) struct Server {
     pub(crate) shared: RwLock<Option<Shared>>,
     /// The password, if clients have to say one.
     password: RwLock<Option<Arc<[u8]>>>,
+    /// Until when commands wait.
+    pub(crate) pause: Pause,
     pub(crate) limits: RwLock<crate::config::Limits>,
+    /// Settings that are only remembered.
+    pub(crate) remembered: Remembered,
     pub(crate) started: Instant,
     /// How many generators were given out, where they are to be the same at each start.
     randoms: AtomicU64,
@@ -89,6 +99,7 @@ impl Server {
             .open()?;
         let health = Arc::new(Health::new(Arc::clone(&log)));
         let databases = Databases::open(engine, config.fsync, health)?;
+        databases.ranks.set_bytes_max(config.memory_bytes / RANKS_PART);
         clear::finish(&databases)?;
         let stats = databases.engine.stats();
         let fields = [
@@ -102,10 +113,12 @@ impl Server {
         let run_id = (0..3).map(|_| format!("{:016x}", random.next())).collect::<String>();
         Ok(Self {
             limits: RwLock::new(config.limits.clone()),
+            remembered: Remembered::new("maxmemory", config.memory_bytes.to_string()),
             config,
             databases,
             clients: Clients::default(),
             cursors: Cursors::default(),
+            pause: Pause::default(),
             log,
             metrics: Metrics::new(commands),
             history: History::default(),
@@ -175,11 +188,11 @@ impl Server {
         self.log.write(Event::SlowCommand, "a command took long", &fields);
     }
 
-    /// Memory that the server counts, in bytes: what the engine has mapped, buffers of reads, and
-    /// those of clients.
+    /// Memory that the server counts, in bytes: what the engine has mapped, buffers of reads, those
+    /// of clients, and the ranks of sorted sets.
     pub(crate) fn memory_bytes(&self, stats: &rhumb::Stats) -> u64 {
         let buffers = self.clients.buffers_bytes.load(Ordering::Relaxed) as u64;
-        stats.mapped_bytes + stats.read_buffer_bytes + buffers
+        stats.mapped_bytes + stats.read_buffer_bytes + buffers + self.databases.ranks.bytes()
     }
 
     /// Ends a second of the history.

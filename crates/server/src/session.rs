@@ -7,13 +7,20 @@
 
 mod refusal;
 mod run;
+mod stopped;
 mod waiting;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use crate::{
     clients::ClientInfo,
-    command::{Client, Command, Flags, Pipelining, transactions},
+    command::{
+        Client, Command, Flags, Pipelining,
+        transactions::{self, Queue},
+    },
     config::Fsync,
     execute::Runner,
     fault::Fault,
@@ -26,6 +33,7 @@ use crate::{
 
 use refusal::{are_keys_short, unknown_command, wrong_arguments};
 use run::{Finder, Found, Pipeline, RUN_MAX, Run, is_overwrite, is_shared_read};
+use stopped::Stopped;
 use waiting::WaitingReplies;
 
 /// One client: its state, and what it has under way.
@@ -40,6 +48,8 @@ pub(crate) struct Session {
     run_max: usize,
     /// Commits that replies wait for, in the order of the replies.
     waiting: WaitingReplies,
+    /// Why the client does not go on with its pipeline.
+    stopped: Option<Stopped>,
 }
 
 impl Session {
@@ -56,6 +66,7 @@ impl Session {
             finder: Finder::default(),
             run_max: RUN_MAX,
             waiting: WaitingReplies::default(),
+            stopped: None,
         }
     }
 
@@ -78,8 +89,8 @@ impl Session {
         }
     }
 
-    /// Runs the complete commands of `frames` from `from` on, until the replies are `most` bytes;
-    /// returns how many were run.
+    /// Runs the complete commands of `frames` from `from` on, until the replies are `most` bytes or
+    /// the client has stopped; returns how many were run.
     pub(crate) fn run(
         &mut self,
         server: &Server,
@@ -91,8 +102,17 @@ impl Session {
     ) -> usize {
         let pipeline = Pipeline::new(buffer, frames);
         let mut at = from;
-        while at < pipeline.len() && out.len() < most && !self.client.closing && !out.overflowed() {
+        while at < pipeline.len()
+            && out.len() < most
+            && !self.client.closing
+            && !self.has_stopped()
+            && !out.overflowed()
+        {
             at += self.run_next(server, pipeline, at, most, out);
+            if server.databases.waiters.any_pending() {
+                // They look before the next command is run.
+                break;
+            }
         }
         at - from
     }
@@ -109,6 +129,12 @@ impl Session {
     ) -> usize {
         let args = pipeline.at(at);
         let found = self.finder.find(args.at(0));
+        if server.pause.is_on()
+            && let Some(until) = self.paused_until(server, found)
+        {
+            self.pause(until);
+            return 0;
+        }
         let may_share = self.client.authenticated && self.client.queue.is_none();
         if let Some((_, command)) = found.filter(|_| may_share) {
             if is_shared_read(command, args) {
@@ -174,7 +200,8 @@ impl Session {
     }
 
     fn runner<'r, 's>(&'r mut self, server: &'s Server, out: &'r mut Reply) -> Runner<'r, 's> {
-        Runner { server, groups: &self.worker.groups, client: &mut self.client, out }
+        let (groups, client) = (&self.worker.groups, &mut self.client);
+        Runner { server, groups, client, out, must_wait: false }
     }
 
     /// Returns true if there are other clients that can share commits. Where each commit waits for
@@ -284,9 +311,23 @@ impl Session {
         }
         // What this client has written before is to be seen.
         self.finish_waiting(server, out);
-        if let Some(wait) = self.runner(server, out).alone((command, args)) {
-            (wait.on_timeout)(out);
+        let mut runner = self.runner(server, out);
+        runner.must_wait = runner.is_behind_others(command, args);
+        if let Some(wait) = runner.alone((command, args)) {
+            self.block(server, (command, args), *wait, out);
         }
+    }
+
+    /// When to look again whether a command may run that is to wait because clients are paused.
+    fn paused_until(&self, server: &Server, found: Option<Found>) -> Option<Instant> {
+        let (_, command) = found?;
+        let queued = self.client.queue.as_ref();
+        let writes = if command.flags.has(Flags::RUNS_QUEUE) {
+            queued.is_some_and(Queue::writes)
+        } else {
+            command.flags.has(Flags::WRITE) && queued.is_none()
+        };
+        server.pause.next_look(writes)
     }
 
     /// Ends the connection of a browser: what follows is the body of a request, which a page chose.
@@ -309,6 +350,7 @@ impl Session {
     /// Ends the session: nothing that it registered stays.
     pub(crate) fn end(&mut self, server: &Server) {
         self.waiting.finish_untold(&server.databases, &self.worker.groups);
+        self.end_stopped(server);
         transactions::unwatch_all(server, &mut self.client);
         server.clients.leave(self.client.info.id);
     }

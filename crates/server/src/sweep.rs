@@ -26,6 +26,9 @@ const SWEEP_TIME: Duration = Duration::from_millis(25);
 
 /// Sweeps all databases once. Returns true if there is more to do at once.
 pub(crate) fn sweep(server: &Server) -> Result<bool> {
+    if server.pause.is_on() {
+        return Ok(false);
+    }
     let until = Instant::now() + SWEEP_TIME;
     let mut more = false;
     for (number, db) in server.databases.opened() {
@@ -35,7 +38,7 @@ pub(crate) fn sweep(server: &Server) -> Result<bool> {
                 break;
             }
         }
-        more |= reclaim(server, db, until)?;
+        more |= reclaim(server, (number, db), until)?;
     }
     Ok(more)
 }
@@ -71,10 +74,11 @@ fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
 }
 
 /// Removes members of collections that are gone. Returns true if there is more.
-fn reclaim(server: &Server, db: &Db, until: Instant) -> Result<bool> {
+fn reclaim(server: &Server, (number, db): (u8, &Db), until: Instant) -> Result<bool> {
     for mark in db.work.prefix([WORK_RECLAIM]) {
         let (mark, _) = mark?;
         let Some(id) = member::reclaim_of(&mark) else { continue };
+        server.databases.ranks.forget_collection(number, id);
         loop {
             let some = db.members.prefix(member::prefix(id)).take(MEMBERS_CHUNK);
             let keys: Vec<_> = some.map(|pair| Ok(pair?.0)).collect::<Result<_>>()?;

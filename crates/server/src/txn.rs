@@ -121,7 +121,8 @@ impl<'s> Txn<'s> {
         self.databases.numbered(self.number)
     }
 
-    fn writes(&self, space: Space) -> Option<&Writes> {
+    /// What is pending for one of the present database's keyspaces.
+    pub(crate) fn writes(&self, space: Space) -> Option<&Writes> {
         let mut all = self.pending.writes.iter();
         all.find(|(n, s, _)| (*n, *s) == (self.number, space)).map(|(.., writes)| writes)
     }
@@ -340,9 +341,9 @@ impl<'s> Txn<'s> {
         self.write(Space::Members, key, None);
     }
 
-    /// Marks a key as changed, for the clients that watch it.
+    /// Marks a key as changed, for the clients that watch it or wait for it.
     pub(crate) fn touch(&mut self, key: &[u8]) {
-        if self.databases.watches.any() {
+        if self.databases.hears_of_writes() {
             self.pending.touched.push((self.number, key.to_vec()));
         }
     }

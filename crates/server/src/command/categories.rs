@@ -3,16 +3,17 @@
 use super::table::{Command, Flags, Group};
 
 /// Commands that harm when a stranger runs them.
-const DANGEROUS: [&str; 7] = ["flushall", "flushdb", "info", "keys", "role", "shutdown", "swapdb"];
+const DANGEROUS: [&str; 9] =
+    ["flushall", "flushdb", "info", "keys", "pfdebug", "pfselftest", "role", "shutdown", "swapdb"];
 
 /// Commands for operators; those of several parts have them in their parts only.
-const ADMIN: [&str; 2] = ["role", "shutdown"];
+const ADMIN: [&str; 4] = ["pfdebug", "pfselftest", "role", "shutdown"];
 
 /// Commands on keys that are not in the family.
 const KEYSPACE: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
 
-/// Commands that are fast in Redis and may take longer here, and one for which it is the other way.
-const FAST: [&str; 5] = ["dbsize", "zcount", "zlexcount", "zrank", "zrevrank"];
+/// A command that is fast in Redis and may take longer here, and one for which it is the other way.
+const FAST: [&str; 1] = ["dbsize"];
 const SLOW: [&str; 1] = ["exec"];
 
 /// The categories of a command, without their `@`, in the order in which Redis gives them.
@@ -31,6 +32,9 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         Group::Lists => Some("list"),
         Group::Hashes => Some("hash"),
         Group::Strings => Some("string"),
+        Group::Bitmaps => Some("bitmap"),
+        Group::HyperLogLogs => Some("hyperloglog"),
+        Group::Geo => Some("geo"),
         _ => None,
     };
     let is_connection = group == Group::Connection || name == "command";
@@ -41,6 +45,7 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         family,
         ADMIN.contains(&name).then_some("admin"),
         Some(speed),
+        command.flags.has(Flags::BLOCKING).then_some("blocking"),
         DANGEROUS.contains(&name).then_some("dangerous"),
         is_connection.then_some("connection"),
         (group == Group::Transactions).then_some("transaction"),

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use super::{
     COMMANDS, Context, Done, NOT_AN_INTEGER, SYNTAX, help, integer, is_word, keys::database_index,
-    server::VERSION, transactions,
+    server::VERSION, transactions, waiting,
 };
 use crate::{
     clients::{ClientInfo, describe},
@@ -223,6 +223,12 @@ pub(super) fn client(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     } else if is("setname", 3) {
         set_name(&context.client.info, check_name(args.at(2))?);
         context.out.ok();
+    } else if is_word(part, "unblock") {
+        return waiting::unblock(context, args);
+    } else if is_word(part, "pause") {
+        return waiting::pause(context, args);
+    } else if is("unpause", 2) {
+        return waiting::unpause(context, args);
     } else if is("info", 2) {
         let text = description(&context.client.info);
         context.out.verbatim(&text);

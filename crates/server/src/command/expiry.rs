@@ -3,7 +3,10 @@
 //! A key ends at its time for every reader; the sweeper takes its bytes away later.
 
 use super::{Context, Done, integer, is_word};
-use crate::{encode::Entry, fault::Fault, resp::Args};
+use crate::{encode::Entry, fault::Fault, key_event::KeyEvent, resp::Args};
+
+/// A key was given a time of expiry.
+pub(super) const EXPIRE: KeyEvent = KeyEvent::generic("expire");
 
 /// How an argument says when a key ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,17 +49,28 @@ impl TimeUnit {
     }
 }
 
-/// Gives a key another time of expiry, 0 for none; one that is past removes the key.
+/// Gives a key another time of expiry; one that is past removes the key.
 pub(super) fn give(
     context: &mut Context<'_, '_>,
     key: &[u8],
     entry: &Entry,
     expires_ms: u64,
 ) -> Done {
-    if expires_ms != 0 && expires_ms <= context.txn.now_ms {
+    if expires_ms <= context.txn.now_ms {
         context.txn.delete(key, entry)?;
-    } else if entry.expires_ms != expires_ms {
+        context.txn.notify(KeyEvent::generic("del"), key);
+    } else {
         context.txn.put_expiry(key, entry, expires_ms)?;
+        context.txn.notify(EXPIRE, key);
+    }
+    Ok(())
+}
+
+/// Takes a key's time of expiry away, if it has one.
+pub(super) fn take(context: &mut Context<'_, '_>, key: &[u8], entry: &Entry) -> Done {
+    if entry.expires_ms != 0 {
+        context.txn.put_expiry(key, entry, 0)?;
+        context.txn.notify(KeyEvent::generic("persist"), key);
     }
     Ok(())
 }
@@ -187,8 +201,5 @@ pub(super) fn pexpiretime(context: &mut Context<'_, '_>, args: Args<'_>) -> Done
 pub(super) fn persist(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let entry = context.txn.edit(args.at(1))?.filter(|entry| entry.expires_ms != 0);
     context.out.int(entry.is_some().into());
-    if let Some(entry) = entry {
-        context.txn.put_expiry(args.at(1), &entry, 0)?;
-    }
-    Ok(())
+    entry.map_or(Ok(()), |entry| take(context, args.at(1), &entry))
 }

@@ -67,7 +67,7 @@ fn clients_section(server: &Server) -> String {
     lines([
         ("connected_clients", clients.count().to_string()),
         ("maxclients", server.limits.read().clients.to_string()),
-        ("blocked_clients", "0".to_owned()),
+        ("blocked_clients", server.clients.blocked.load(Ordering::Relaxed).to_string()),
         ("client_unsent_bytes", clients.unsent_bytes.load(Ordering::Relaxed).to_string()),
         ("client_unsent_bytes_max", clients.unsent_bytes_max.load(Ordering::Relaxed).to_string()),
         ("client_output_limit_bytes", limits.output_bytes.to_string()),

@@ -9,6 +9,7 @@ use crate::{
     encode::{Entry, Kind, entry::decode_head, format::DATABASES, member},
     fault::Fault,
     glob,
+    key_event::KeyEvent,
     resp::Args,
     txn::{Space, prefix_range},
 };
@@ -19,6 +20,7 @@ pub(super) fn del(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     for key in args.iter_from(1) {
         if let Some(entry) = context.txn.edit(key)? {
             context.txn.delete(key, &entry)?;
+            context.txn.notify(KeyEvent::generic("del"), key);
             removed += 1;
         }
     }
@@ -62,6 +64,8 @@ fn move_key(
     }
     context.txn.put_moved(to, &entry)?;
     context.txn.remove_moved(from);
+    context.txn.notify(KeyEvent::generic("rename_from"), from);
+    context.txn.notify(KeyEvent::generic("rename_to"), to);
     Ok(true)
 }
 
@@ -124,6 +128,7 @@ fn copy_to(
     to: &[u8],
     replace: bool,
 ) -> Result<bool, Fault> {
+    const COPIED: KeyEvent = KeyEvent::generic("copy_to");
     let txn = &mut context.txn;
     if let Some(before) = txn.edit(to)? {
         if !replace {
@@ -133,6 +138,7 @@ fn copy_to(
     }
     if entry.kind == Kind::String {
         txn.put_moved(to, entry)?;
+        txn.notify(COPIED, to);
         return Ok(true);
     }
     let old = txn.meta(entry)?;
@@ -150,6 +156,7 @@ fn copy_to(
     let value = crate::encode::entry::encode_meta(entry.kind, &new, 0);
     let value = Entry::decode(value.into()).ok_or("ERR an entry cannot be copied")?;
     txn.put_expiry(to, &value, entry.expires_ms)?;
+    txn.notify(COPIED, to);
     Ok(true)
 }
 
@@ -277,6 +284,7 @@ pub(super) fn swapdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             databases.watches.touch_all(database, is_touched);
         }
     }
+    [first, second].map(|database| databases.waiters.touch_all(database));
     context.txn.number = databases.number(context.client.database);
     context.out.ok();
     Ok(())

@@ -2,27 +2,66 @@
 
 use std::ops::Bound;
 
-use rhumb::Slice;
-
 use super::{
-    Context, Done, NO_SUCH_KEY, NOT_POSITIVE, OUT_OF_RANGE, SYNTAX, connection::positive, integer,
-    is_word,
+    Context, Done, NO_SUCH_KEY, NOT_POSITIVE, OUT_OF_RANGE, connection::positive, integer,
 };
 use crate::{
     encode::{Kind, Meta, member},
     fault::Fault,
+    key_event::KeyEvent,
     resp::Args,
     txn::{Scan, Space},
 };
 
 /// An end of a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Front,
     Back,
 }
 
+impl End {
+    /// What happens to a list that elements are added to at this end.
+    pub(super) fn pushed(self) -> KeyEvent {
+        KeyEvent::list(if self == Self::Front { "lpush" } else { "rpush" })
+    }
+
+    /// What happens to a list that elements are taken from at this end.
+    pub(super) fn popped(self) -> KeyEvent {
+        KeyEvent::list(if self == Self::Front { "lpop" } else { "rpop" })
+    }
+}
+
+/// Adds an element at one end.
+pub(super) fn push_one(context: &mut Context<'_, '_>, meta: &mut Meta, element: &[u8], end: End) {
+    let place = match end {
+        End::Front => {
+            meta.first -= 1;
+            meta.first
+        }
+        End::Back => meta.first + meta.count,
+    };
+    meta.count += 1;
+    context.txn.put_member(member::element(meta.id, place), element.to_vec());
+}
+
+/// Writes what is now to be known of a list, and tells of what happened to it and of its end if
+/// it has no elements any more.
+pub(super) fn put_list(
+    context: &mut Context<'_, '_>,
+    key: &[u8],
+    (meta, expires): (&Meta, u64),
+    event: KeyEvent,
+) {
+    context.txn.put_meta(key, Kind::List, meta, expires);
+    context.txn.notify(event, key);
+    if meta.count == 0 {
+        context.txn.notify(KeyEvent::generic("del"), key);
+    }
+}
+
 fn push(context: &mut Context<'_, '_>, args: Args<'_>, end: End, only_if_present: bool) -> Done {
+    context.check_length(args.len() as u64)?;
     let found = context.edit_collection(args.at(1), Kind::List)?;
     let (mut meta, expires) = match found {
         Some(found) => found,
@@ -33,17 +72,9 @@ fn push(context: &mut Context<'_, '_>, args: Args<'_>, end: End, only_if_present
         None => (context.txn.new_meta()?, 0),
     };
     for element in args.iter_from(2) {
-        let place = match end {
-            End::Front => {
-                meta.first -= 1;
-                meta.first
-            }
-            End::Back => meta.first + meta.count,
-        };
-        meta.count += 1;
-        context.txn.put_member(member::element(meta.id, place), element.to_vec());
+        push_one(context, &mut meta, element, end);
     }
-    context.txn.put_meta(args.at(1), Kind::List, &meta, expires);
+    put_list(context, args.at(1), (&meta, expires), end.pushed());
     context.out.int(meta.count as i64);
     Ok(())
 }
@@ -69,7 +100,7 @@ pub(super) fn rpushx(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 }
 
 /// The elements of a list from an index to another, both included.
-fn elements(
+pub(super) fn elements(
     context: &Context<'_, '_>,
     meta: &Meta,
     (start, end): (u64, u64),
@@ -81,25 +112,13 @@ fn elements(
     Ok(scan.expecting(end - start + 1))
 }
 
-fn pop(context: &mut Context<'_, '_>, args: Args<'_>, end: End, name: &str) -> Done {
-    if args.len() > 3 {
-        return Err(format!("ERR wrong number of arguments for '{name}' command").into());
-    }
-    let count = args.get(2).map(|text| positive(text).map_err(|_| NOT_POSITIVE)).transpose()?;
-    let Some((mut meta, expires)) = context.edit_collection(args.at(1), Kind::List)? else {
-        match count {
-            Some(_) => context.out.null_array(),
-            None => context.out.null(),
-        }
-        return Ok(());
-    };
-    let taken = (count.unwrap_or(1) as u64).min(meta.count);
-    if count.is_some() {
-        context.out.array(taken as usize);
-    }
-    if taken == 0 {
-        return Ok(());
-    }
+/// Takes elements from one end of a list, which has as many, and replies with each.
+pub(super) fn take(
+    context: &mut Context<'_, '_>,
+    key: &[u8],
+    (mut meta, expires): (Meta, u64),
+    (end, taken): (End, u64),
+) -> Done {
     let range = match end {
         End::Front => (0, taken - 1),
         End::Back => (meta.count - taken, meta.count - 1),
@@ -113,8 +132,31 @@ fn pop(context: &mut Context<'_, '_>, args: Args<'_>, end: End, name: &str) -> D
     if end == End::Front {
         meta.first += taken;
     }
-    context.txn.put_meta(args.at(1), Kind::List, &meta, expires);
+    put_list(context, key, (&meta, expires), end.popped());
     Ok(())
+}
+
+fn pop(context: &mut Context<'_, '_>, args: Args<'_>, end: End, name: &str) -> Done {
+    if args.len() > 3 {
+        return Err(format!("ERR wrong number of arguments for '{name}' command").into());
+    }
+    let count = args.get(2).map(|text| positive(text).map_err(|_| NOT_POSITIVE)).transpose()?;
+    let Some((meta, expires)) = context.edit_collection(args.at(1), Kind::List)? else {
+        match count {
+            Some(_) => context.out.null_array(),
+            None => context.out.null(),
+        }
+        return Ok(());
+    };
+    let taken = (count.unwrap_or(1) as u64).min(meta.count);
+    context.check_length(taken)?;
+    if count.is_some() {
+        context.out.array(taken as usize);
+    }
+    if taken == 0 {
+        return Ok(());
+    }
+    take(context, args.at(1), (meta, expires), (end, taken))
 }
 
 /// `LPOP`.
@@ -167,84 +209,13 @@ pub(super) fn lindex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 
 /// `LSET`.
 pub(super) fn lset(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    let found = context.edit_collection(args.at(1), Kind::List)?;
-    let (meta, _) = found.ok_or(NO_SUCH_KEY)?;
+    // Not as before a write: one that has ended is an error, which nothing may be written before.
+    let meta = context.collection(args.at(1), Kind::List)?.ok_or(NO_SUCH_KEY)?;
     let at = place(integer(args.at(2))?, meta.count).ok_or(OUT_OF_RANGE)?;
     context.txn.put_member(member::element(meta.id, meta.first + at), args.at(3).to_vec());
     context.txn.touch(args.at(1));
+    context.txn.notify(KeyEvent::list("lset"), args.at(1));
     context.out.ok();
-    Ok(())
-}
-
-/// `LINSERT`: moves the elements on the shorter side of the new one by a place.
-pub(super) fn linsert(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    let after = is_word(args.at(2), "after");
-    if !after && !is_word(args.at(2), "before") {
-        return Err(SYNTAX.into());
-    }
-    let Some((mut meta, expires)) = context.edit_collection(args.at(1), Kind::List)? else {
-        context.out.int(0);
-        return Ok(());
-    };
-    let all = elements(context, &meta, (0, meta.count - 1), false)?;
-    let all: Vec<Slice> = all.map(|pair| Ok(pair?.1)).collect::<rhumb::Result<_>>()?;
-    let Some(pivot) = all.iter().position(|element| **element == *args.at(3)) else {
-        context.out.int(-1);
-        return Ok(());
-    };
-    let at = pivot + usize::from(after);
-    // Places from the new first element on: those before `at` keep their index, the others go on.
-    let moved = if at < all.len() / 2 {
-        meta.first -= 1;
-        0..at
-    } else {
-        at..all.len()
-    };
-    for index in moved {
-        let to = (index + usize::from(index >= at)) as u64;
-        context.txn.put_member(member::element(meta.id, meta.first + to), all[index].to_vec());
-    }
-    let key = member::element(meta.id, meta.first + at as u64);
-    context.txn.put_member(key, args.at(4).to_vec());
-    meta.count += 1;
-    context.txn.put_meta(args.at(1), Kind::List, &meta, expires);
-    context.out.int(meta.count as i64);
-    Ok(())
-}
-
-/// `LREM`: closes up what follows the first element that goes.
-pub(super) fn lrem(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    let count = integer(args.at(2))?;
-    let Some((mut meta, expires)) = context.edit_collection(args.at(1), Kind::List)? else {
-        context.out.int(0);
-        return Ok(());
-    };
-    let all = elements(context, &meta, (0, meta.count - 1), false)?;
-    let all: Vec<Slice> = all.map(|pair| Ok(pair?.1)).collect::<rhumb::Result<_>>()?;
-    let matches = |index: &usize| *all[*index] == *args.at(3);
-    let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
-    let mut gone: Vec<usize> = if count < 0 {
-        (0..all.len()).rev().filter(matches).take(most).collect()
-    } else {
-        (0..all.len()).filter(matches).take(most).collect()
-    };
-    gone.sort_unstable();
-    let from = gone.first().copied().unwrap_or(all.len());
-    let stays = |index: &usize| gone.binary_search(index).is_err();
-    let kept = (from..all.len()).filter(stays).map(|index| all[index].to_vec());
-    let mut to = from as u64;
-    for element in kept {
-        context.txn.put_member(member::element(meta.id, meta.first + to), element);
-        to += 1;
-    }
-    for place in to..meta.count {
-        context.txn.remove_member(member::element(meta.id, meta.first + place));
-    }
-    if !gone.is_empty() {
-        meta.count = to;
-        context.txn.put_meta(args.at(1), Kind::List, &meta, expires);
-    }
-    context.out.count(gone.len());
     Ok(())
 }
 
@@ -257,6 +228,7 @@ pub(super) fn lrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         context.out.array(0);
         return Ok(());
     };
+    context.check_length(end - start + 1)?;
     context.out.array((end - start + 1) as usize);
     let mut elements = elements(context, &meta, (start, end), false)?;
     let mut write = |_: &[u8], element: &[u8]| {
@@ -278,12 +250,13 @@ pub(super) fn ltrim(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         // What is kept, as first place and count; where nothing is, all lies before it.
         let kept = places(start, end, meta.count);
         let (skipped, count) = kept.map_or((meta.count, 0), |(a, b)| (a, b - a + 1));
+        context.check_length(meta.count - count)?;
         let gone = (0..skipped).chain(skipped + count..meta.count);
         for index in gone {
             context.txn.remove_member(member::element(meta.id, meta.first + index));
         }
         (meta.first, meta.count) = (meta.first + skipped, count);
-        context.txn.put_meta(args.at(1), Kind::List, &meta, expires);
+        put_list(context, args.at(1), (&meta, expires), KeyEvent::list("ltrim"));
     }
     context.out.ok();
     Ok(())

@@ -4,16 +4,23 @@
 //! commits: `execute` takes the locks that the command's row in the table asks for, and has
 //! committed what the handler left pending. One file for each family of commands.
 
+mod arguments;
+mod bitfield;
+mod bits;
 mod categories;
 mod client;
 mod connection;
 mod decimal;
 mod dump;
 mod expiry;
+mod geo;
 mod hashes;
 mod help;
+mod hyperloglogs;
 mod info;
 mod keys;
+mod list_moves;
+mod list_search;
 mod lists;
 mod migrate;
 mod numbers;
@@ -22,11 +29,16 @@ mod ordered;
 mod sample;
 mod scan;
 mod server;
+mod set_algebra;
 mod sets;
 mod settings;
 mod strings;
 mod table;
 pub(crate) mod transactions;
+mod waiting;
+mod zset_combine;
+mod zset_pop;
+mod zset_random;
 mod zset_range;
 mod zsets;
 
@@ -72,6 +84,8 @@ pub(crate) struct Context<'c, 's> {
     pub(crate) out: &'c mut Reply,
     /// True if the command is one of an `EXEC` or of a script: it does not wait.
     pub(crate) in_exec: bool,
+    /// True if clients that came before wait for a key of the command: it takes nothing.
+    pub(crate) must_wait: bool,
     /// True if the command may take long: other clients of its worker are served meanwhile.
     pub(crate) may_take_long: bool,
     /// `GET`s of absent keys that are not counted yet.

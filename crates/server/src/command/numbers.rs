@@ -8,6 +8,7 @@ use super::{
 use crate::{
     encode::{Entry, Kind},
     fault::Fault,
+    key_event::KeyEvent,
     resp::{Args, number::i64_bytes},
 };
 
@@ -17,6 +18,7 @@ fn add(context: &mut Context<'_, '_>, key: &[u8], by: i64) -> Done {
     let new = old.checked_add(by).ok_or("ERR increment or decrement would overflow")?;
     let expires = before.as_ref().map_or(0, |before| before.expires_ms);
     context.txn.put_string(key, before.as_ref(), &i64_bytes(new), expires)?;
+    context.txn.notify(KeyEvent::string("incrby"), key);
     context.out.int(new);
     Ok(())
 }
@@ -50,6 +52,7 @@ pub(super) fn incrbyfloat(context: &mut Context<'_, '_>, args: Args<'_>) -> Done
     let new = add_floats(old, args.at(2), NOT_A_FLOAT)?;
     let expires = before.as_ref().map_or(0, |before| before.expires_ms);
     context.txn.put_string(args.at(1), before.as_ref(), new.as_bytes(), expires)?;
+    context.txn.notify(KeyEvent::string("incrbyfloat"), args.at(1));
     context.out.bulk(new.as_bytes());
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::{
     fault::Fault,
     glob,
     log::{Event, Value},
+    remembered::{self, Remembered},
     resp::{Args, number::parse_i64},
     server::Server,
 };
@@ -14,7 +15,7 @@ use crate::{
 fn settings(server: &Server) -> Vec<(&'static str, String)> {
     let (config, limits) = (&server.config, server.limits.read());
     let password = server.password().unwrap_or_default();
-    vec![
+    let mut all = vec![
         ("appendfsync", server.databases.fsync().name().to_owned()),
         ("appendonly", "yes".to_owned()),
         ("bind", config.listen.ip().to_string()),
@@ -22,18 +23,17 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
         ("databases", crate::encode::format::DATABASES.to_string()),
         ("dir", config.data.display().to_string()),
         ("maxclients", limits.clients.to_string()),
-        ("maxmemory", config.memory_bytes.to_string()),
-        ("maxmemory-policy", "noeviction".to_owned()),
         ("port", config.listen.port().to_string()),
         ("proto-max-bulk-len", config.limits.bulk_bytes.to_string()),
         ("requirepass", String::from_utf8_lossy(&password).into_owned()),
-        ("save", String::new()),
         ("timeout", limits.idle_seconds.to_string()),
         (
             "unixsocket",
             config.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
         ),
-    ]
+    ];
+    all.extend(server.remembered.all());
+    all
 }
 
 /// The limits of replies that are not taken, in the form of Redis: hard, soft, and the seconds
@@ -81,6 +81,7 @@ enum Change {
     Clients(usize),
     IdleSeconds(u64),
     Password(Vec<u8>),
+    Remembered(&'static str, String),
 }
 
 /// The settings that can be changed, and the one that can be changed by number: its bounds.
@@ -102,10 +103,15 @@ fn check_names(server: &Server, names: &[&[u8]]) -> Done {
         return Err(format!("ERR {text} - '{}'", String::from_utf8_lossy(unknown)).into());
     }
     for (at, name) in names.iter().enumerate() {
-        if !CHANGEABLE.iter().any(|known| is_word(name, known)) {
+        let remembered = remembered::name_of(name);
+        if remembered.is_none() && !CHANGEABLE.iter().any(|known| is_word(name, known)) {
             return Err(refused(name, "can't set immutable config"));
         }
-        if names[..at].iter().any(|other| other.eq_ignore_ascii_case(name)) {
+        let is_same = |other: &&[u8]| {
+            other.eq_ignore_ascii_case(name)
+                || remembered.is_some() && remembered == remembered::name_of(other)
+        };
+        if names[..at].iter().any(is_same) {
             return Err(refused(name, "duplicate parameter"));
         }
     }
@@ -125,6 +131,10 @@ fn within(name: &[u8], value: &[u8], (least, most): (i64, i64)) -> Result<i64, F
 /// What is asked for by a name that can be changed.
 fn change(name: &[u8], value: &[u8]) -> Result<Change, Fault> {
     let is = |word| is_word(name, word);
+    if let Some(checked) = Remembered::check(name, value) {
+        let (name, value) = checked.map_err(|why| refused(name, &why))?;
+        return Ok(Change::Remembered(name, value));
+    }
     Ok(if is("appendfsync") {
         let fsync = std::str::from_utf8(value).ok().and_then(Fsync::from_name);
         let why = "argument(s) must be one of the following: everysec, always, no";
@@ -156,6 +166,7 @@ fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             Change::Password(password) => server
                 .set_password(&password)
                 .map_err(|error| Fault::from(format!("ERR CONFIG SET failed - {error}")))?,
+            Change::Remembered(name, value) => server.remembered.set(name, value),
         }
     }
     let client = context.client.info.address.as_str();

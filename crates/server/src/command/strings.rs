@@ -8,8 +8,11 @@ use super::{
 use crate::{
     encode::{Entry, Kind},
     fault::Fault,
+    key_event::{EventClass, KeyEvent},
     resp::Args,
 };
+
+const SET: KeyEvent = KeyEvent::string("set");
 
 /// The longest string, in bytes, as in Redis.
 pub(crate) const STRING_BYTES_MAX: usize = 512 << 20;
@@ -69,6 +72,7 @@ pub(super) fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let (key, value) = (args.at(1), args.at(2));
     if args.len() == 3 {
         context.txn.overwrite(key, value)?;
+        context.txn.notify(SET, key);
         context.out.ok();
         return Ok(());
     }
@@ -91,7 +95,14 @@ pub(super) fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     }
     let kept = before.as_ref().map_or(0, |before| before.expires_ms);
     let expires = options.expires_ms.unwrap_or(if options.keep_expiry { kept } else { 0 });
-    put_or_remove(context, key, before.as_ref(), value, expires)
+    put_or_remove(context, key, before.as_ref(), value, expires)?;
+    if options.expires_ms.is_some() {
+        context.txn.notify(expiry::EXPIRE, key);
+    }
+    if expires != 0 && expires <= context.txn.now_ms {
+        context.txn.notify(KeyEvent { class: EventClass::EXPIRED, name: "expired" }, key);
+    }
+    Ok(())
 }
 
 /// Writes a string, unless its time is over already.
@@ -102,6 +113,7 @@ fn put_or_remove(
     value: &[u8],
     expires: u64,
 ) -> Done {
+    context.txn.notify(SET, key);
     if expires != 0 && expires <= context.txn.now_ms {
         if let Some(before) = before {
             context.txn.delete(key, before)?;
@@ -117,6 +129,7 @@ pub(super) fn setnx(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let is_absent = context.txn.edit(args.at(1))?.is_none();
     if is_absent {
         context.txn.put_string(args.at(1), None, args.at(2), 0)?;
+        context.txn.notify(SET, args.at(1));
     }
     context.out.int(is_absent.into());
     Ok(())
@@ -126,6 +139,8 @@ fn set_expiring(context: &mut Context<'_, '_>, args: Args<'_>, unit: TimeUnit, n
     let expires = unit.time_of(args.at(2), context.txn.now_ms, name)?;
     let before = context.txn.edit(args.at(1))?;
     context.txn.put_string(args.at(1), before.as_ref(), args.at(3), expires)?;
+    context.txn.notify(SET, args.at(1));
+    context.txn.notify(expiry::EXPIRE, args.at(1));
     context.out.ok();
     Ok(())
 }
@@ -145,6 +160,7 @@ pub(super) fn getset(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let before = context.edit(args.at(1), Kind::String)?;
     context.out.bulk_or_null(before.as_ref().map(Entry::bytes));
     context.txn.put_string(args.at(1), before.as_ref(), args.at(2), 0)?;
+    context.txn.notify(SET, args.at(1));
     Ok(())
 }
 
@@ -154,6 +170,7 @@ pub(super) fn getdel(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     context.out.bulk_or_null(before.as_ref().map(Entry::bytes));
     if let Some(before) = before {
         context.txn.delete(args.at(1), &before)?;
+        context.txn.notify(KeyEvent::generic("del"), args.at(1));
     }
     Ok(())
 }
@@ -173,12 +190,15 @@ pub(super) fn getex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return Ok(());
     };
     let expires = match given {
-        None => entry.expires_ms,
-        Some(None) => 0,
         Some(Some((unit, time))) => unit.time_of(time, context.txn.now_ms, "getex")?,
+        _ => 0,
     };
     context.out.bulk(entry.bytes());
-    expiry::give(context, args.at(1), &entry, expires)
+    match given {
+        None => Ok(()),
+        Some(None) => expiry::take(context, args.at(1), &entry),
+        Some(Some(_)) => expiry::give(context, args.at(1), &entry, expires),
+    }
 }
 
 /// `MGET`: keys of other types are absent.
@@ -201,6 +221,7 @@ fn check_pairs(args: Args<'_>, name: &str) -> Done {
 fn put_pairs(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     for at in (1..args.len()).step_by(2) {
         context.txn.overwrite(args.at(at), args.at(at + 1))?;
+        context.txn.notify(SET, args.at(at));
     }
     Ok(())
 }
@@ -244,6 +265,7 @@ pub(super) fn append(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     }
     let value = [old, args.at(2)].concat();
     context.txn.put_string(args.at(1), before.as_ref(), &value, expires)?;
+    context.txn.notify(KeyEvent::string("append"), args.at(1));
     context.out.count(value.len());
     Ok(())
 }
@@ -291,6 +313,7 @@ pub(super) fn setrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     value[offset..offset + piece.len()].copy_from_slice(piece);
     let expires = before.as_ref().map_or(0, |before| before.expires_ms);
     context.txn.put_string(args.at(1), before.as_ref(), &value, expires)?;
+    context.txn.notify(KeyEvent::string("setrange"), args.at(1));
     context.out.count(value.len());
     Ok(())
 }

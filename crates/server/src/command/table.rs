@@ -47,6 +47,10 @@ impl Flags {
     /// A RESP2 client that has subscribed may send it.
     pub(crate) const PUBSUB: Self = Self(4096);
 
+    /// Clients that wait with it are served in the order in which they came, even if it is tried
+    /// by one that has just come.
+    pub(crate) const IN_TURN: Self = Self(8192);
+
     const NONE: Self = Self(0);
 
     const fn and(self, other: Self) -> Self {
@@ -83,6 +87,13 @@ pub(crate) struct KeyPlaces {
     pub(crate) last: isize,
     pub(crate) step: usize,
     pub(crate) more: MoreKeys,
+}
+
+impl KeyPlaces {
+    /// Returns true if the key is the first argument, and the only one.
+    pub(crate) fn is_one(self) -> bool {
+        self.last == 1 && self.more == MoreKeys::None
+    }
 }
 
 /// Keys whose places other arguments tell of.
@@ -332,7 +343,8 @@ mod tests {
             let Command { name, flags, locking, pipelining, .. } = command;
             match pipelining {
                 Pipelining::Alone => {
-                    let may_share = *locking == Locking::Exclusive && !flags.has(Flags::SLOW);
+                    let is_apart = flags.has(Flags::SLOW) || flags.has(Flags::BLOCKING);
+                    let may_share = *locking == Locking::Exclusive && !is_apart;
                     assert!(!may_share, "{name} may share a commit");
                 }
                 Pipelining::SharedRead => {
@@ -343,7 +355,10 @@ mod tests {
                     assert_eq!((*locking, command.keys.first), (expected, 1), "{name}");
                 }
                 Pipelining::SharedCommit | Pipelining::Overwrite { .. } => {
-                    assert!(flags.has(Flags::WRITE) && !flags.has(Flags::SLOW), "{name}");
+                    // PFCOUNT keeps what it has computed; to Redis it is a read.
+                    let writes = flags.has(Flags::WRITE) || *name == "pfcount";
+                    assert!(writes && !flags.has(Flags::SLOW), "{name}");
+                    assert!(!flags.has(Flags::BLOCKING), "{name}");
                     assert_eq!(*locking, Locking::Exclusive, "{name}");
                 }
             }

@@ -5,12 +5,12 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Client, Command, Context, Done, Locking, keys_of};
+use super::{Client, Command, Context, Done, Flags, Locking, keys_of};
 use crate::{
     commit,
     fault::Fault,
     locks::Held,
-    resp::{Args, Span},
+    resp::{Args, OwnedArgs},
     server::Server,
     txn::Txn,
 };
@@ -18,7 +18,7 @@ use crate::{
 /// The commands between `MULTI` and `EXEC`.
 #[derive(Default)]
 pub(crate) struct Queue {
-    commands: Vec<(&'static Command, Vec<u8>, Vec<Span>)>,
+    commands: Vec<(&'static Command, OwnedArgs)>,
     bytes: usize,
     spoiled: bool,
 }
@@ -26,15 +26,9 @@ pub(crate) struct Queue {
 impl Queue {
     /// Adds a command.
     pub(crate) fn push(&mut self, command: &'static Command, args: Args<'_>) {
-        let mut bytes = Vec::with_capacity(args.bytes());
-        let mut spans = Vec::with_capacity(args.len());
-        for argument in args.iter_from(0) {
-            let start = bytes.len();
-            bytes.extend_from_slice(argument);
-            spans.push(Span::new(start, bytes.len()));
-        }
-        self.bytes += bytes.len() + spans.len() * size_of::<Span>();
-        self.commands.push((command, bytes, spans));
+        let args = OwnedArgs::new(args.iter_from(0));
+        self.bytes += args.memory();
+        self.commands.push((command, args));
     }
 
     /// How many commands.
@@ -47,13 +41,18 @@ impl Queue {
         self.bytes
     }
 
+    /// Returns true if a command is among them that may write.
+    pub(crate) fn writes(&self) -> bool {
+        self.commands.iter().any(|(command, _)| command.flags.has(Flags::WRITE))
+    }
+
     /// Says that a command could not be queued.
     pub(crate) fn spoil(&mut self) {
         self.spoiled = true;
     }
 
     fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
-        self.commands.iter().map(|(command, bytes, spans)| (*command, Args::new(bytes, spans)))
+        self.commands.iter().map(|(command, args)| (*command, args.args()))
     }
 }
 

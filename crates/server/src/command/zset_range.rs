@@ -6,11 +6,12 @@ use super::{
     Context, Done, SYNTAX, integer, is_word,
     lists::places,
     ordered::{End, between, bound},
-    zsets::{remove, score_of},
+    zsets::{Scored, put_all, put_fewer, remove, score_of},
 };
 use crate::{
     encode::{Kind, Meta, member},
     fault::Fault,
+    places::Places,
     resp::{Args, number::parse_f64_end},
     txn::{KeyBound, Scan, Space, prefix_range},
 };
@@ -112,41 +113,83 @@ impl Ends {
     }
 }
 
-fn nothing() -> Part {
-    Scan::Nothing.skip(usize::MAX).take(0)
+/// The most members that are stepped over to come to a place: more are counted instead.
+const STEPPED_MAX: u64 = 256;
+
+/// The members that a command goes through: a range of keys, from an end of which to skip some.
+struct Part {
+    from: KeyBound,
+    to: KeyBound,
+    skip: u64,
+    take: u64,
 }
 
-/// Some of the members of a scan.
-type Part = std::iter::Take<std::iter::Skip<Scan>>;
+impl Part {
+    /// The part that is meant; none if nothing is.
+    fn of(meta: &Meta, chosen: Chosen, by: By, (offset, count): (i64, i64)) -> Option<Self> {
+        match chosen {
+            Chosen::Nothing => None,
+            Chosen::Keys(from, to) => {
+                // A negative offset gives nothing, as in Redis.
+                let skip = u64::try_from(offset).ok().filter(|skip| *skip < meta.count)?;
+                Some(Self { from, to, skip, take: u64::try_from(count).unwrap_or(u64::MAX) })
+            }
+            Chosen::Ranks(start, end) => {
+                let (start, end) = places(start, end, meta.count)?;
+                let (from, to) = prefix_range(&member::zset_prefix(meta.id, by != By::Lex));
+                Some(Self { from, to, skip: start, take: end - start + 1 })
+            }
+        }
+    }
 
-/// The member keys that are meant, in order, and how many of the first to skip and then to take.
+    /// Moves the end from which it is gone through past the members to skip, if they are many: by
+    /// their places, in O(log n). Returns false if nothing is left.
+    fn skip_many(
+        &mut self,
+        context: &Context<'_, '_>,
+        order: Places<'_>,
+        reverse: bool,
+    ) -> Result<bool, Fault> {
+        if self.skip <= STEPPED_MAX {
+            return Ok(true);
+        }
+        let place = if reverse {
+            order.before_end(&context.txn, &self.to)?.checked_sub(self.skip + 1)
+        } else {
+            Some(order.before_start(&context.txn, &self.from)? + self.skip)
+        };
+        let key = match place {
+            Some(place) => order.key_at(&context.txn, place)?,
+            None => None,
+        };
+        let Some(key) = key.map(|key| Bound::Included(key.to_vec())) else { return Ok(false) };
+        self.skip = 0;
+        *(if reverse { &mut self.to } else { &mut self.from }) = key;
+        Ok(true)
+    }
+}
+
+/// The member keys that are meant, in order.
 fn scan(
     context: &Context<'_, '_>,
     meta: &Meta,
     chosen: Chosen,
-    reverse: bool,
-    (offset, count): (i64, i64),
-) -> Result<Part, Fault> {
-    let (from, to, skip, take) = match chosen {
-        Chosen::Nothing => return Ok(nothing()),
-        Chosen::Keys(from, to) => {
-            // A negative offset gives nothing, as in Redis.
-            let Ok(skip) = usize::try_from(offset) else {
-                return Ok(nothing());
-            };
-            (from, to, skip, usize::try_from(count).unwrap_or(usize::MAX))
-        }
-        Chosen::Ranks(start, end) => {
-            let Some((start, end)) = places(start, end, meta.count) else {
-                return Ok(nothing());
-            };
-            let (from, to) = prefix_range(&member::zset_prefix(meta.id, true));
-            (from, to, start as usize, (end - start + 1) as usize)
-        }
-    };
-    let expected = (skip as u64).saturating_add(take as u64).min(meta.count);
-    let scan = context.txn.scan(Space::Members, from, to, reverse)?.expecting(expected);
-    Ok(scan.skip(skip).take(take))
+    (by, reverse): (By, bool),
+    limit: (i64, i64),
+) -> Result<std::iter::Take<std::iter::Skip<Scan>>, Fault> {
+    let nothing = || Scan::Nothing.skip(usize::MAX).take(0);
+    let Some(mut part) = Part::of(meta, chosen, by, limit) else { return Ok(nothing()) };
+    if by == By::Rank {
+        context.check_length(part.take)?;
+    }
+    let order = Places::new(meta, by != By::Lex, context.may_take_long);
+    if !part.skip_many(context, order, reverse)? {
+        return Ok(nothing());
+    }
+    let expected = part.skip.saturating_add(part.take).min(meta.count);
+    let scan = context.txn.scan(Space::Members, part.from, part.to, reverse)?.expecting(expected);
+    let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    Ok(scan.skip(size(part.skip)).take(size(part.take)))
 }
 
 /// The name in a member key of either order, with its score where the key has it.
@@ -166,11 +209,11 @@ fn write(context: &mut Context<'_, '_>, key: &[u8], wanted: &Wanted<'_>) -> Done
         context.out.array(0);
         return Ok(());
     };
-    let limit = (wanted.offset, wanted.count);
-    let found = scan(context, &meta, ends.of(&meta), wanted.reverse, limit)?;
+    let (limit, direction) = ((wanted.offset, wanted.count), (wanted.by, wanted.reverse));
+    let found = scan(context, &meta, ends.of(&meta), direction, limit)?;
     let start = context.out.len();
     let nested = context.out.resp3 && wanted.with_scores;
-    let mut replies = 0;
+    let mut members = 0;
     for pair in found {
         let (key, value) = pair?;
         let (name, score) = name_of(&key, wanted.by);
@@ -182,19 +225,53 @@ fn write(context: &mut Context<'_, '_>, key: &[u8], wanted: &Wanted<'_>) -> Done
             let score = score.unwrap_or_else(|| super::zsets::decode_score(&value));
             context.out.double(score);
         }
-        replies += if wanted.with_scores && !nested { 2 } else { 1 };
+        members += 1;
+        context.check_length(members)?;
         if context.out.overflowed() {
             break;
         }
     }
-    context.out.array_before(start, replies);
+    let replies = if wanted.with_scores && !nested { 2 * members } else { members };
+    context.out.array_before(start, replies as usize);
     Ok(())
 }
 
-/// Reads the options after the ends. `any` says whether they may say what the ends are, and the
-/// direction.
-fn options<'a>(args: Args<'a>, mut wanted: Wanted<'a>, any: bool) -> Result<Wanted<'a>, Fault> {
-    let (mut at, mut by, mut reverse) = (4, None, false);
+/// Makes another key a sorted set of the members.
+fn store(context: &mut Context<'_, '_>, to: &[u8], key: &[u8], wanted: &Wanted<'_>) -> Done {
+    let ends = wanted.ends()?;
+    let mut all = Vec::new();
+    if let Some(meta) = context.collection(key, Kind::Zset)? {
+        let (limit, direction) = ((wanted.offset, wanted.count), (wanted.by, wanted.reverse));
+        for pair in scan(context, &meta, ends.of(&meta), direction, limit)? {
+            let (key, value) = pair?;
+            let (name, score) = name_of(&key, wanted.by);
+            let score = score.unwrap_or_else(|| super::zsets::decode_score(&value));
+            all.push(Scored { score, name: name.to_vec() });
+            context.check_length(all.len() as u64)?;
+        }
+    }
+    put_all(context, to, &all, "zrangestore")
+}
+
+/// What the options of a range may say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Neither what the ends are nor the direction.
+    Plain,
+    /// All there is to be said.
+    Any,
+    /// All but scores, which are stored.
+    Stored,
+}
+
+/// Reads the options from `at` on, after the ends.
+fn options<'a>(
+    args: Args<'a>,
+    mut at: usize,
+    mut wanted: Wanted<'a>,
+    form: Form,
+) -> Result<Wanted<'a>, Fault> {
+    let (mut by, mut reverse, any) = (None, false, form != Form::Plain);
     while let Some(option) = args.get(at) {
         let is = |word| is_word(option, word);
         match (args.get(at + 1), args.get(at + 2)) {
@@ -202,7 +279,7 @@ fn options<'a>(args: Args<'a>, mut wanted: Wanted<'a>, any: bool) -> Result<Want
                 (wanted.offset, wanted.count) = (integer(offset)?, integer(count)?);
                 at += 2;
             }
-            _ if is("withscores") => wanted.with_scores = true,
+            _ if form != Form::Stored && is("withscores") => wanted.with_scores = true,
             _ if any && by.is_none() && is("byscore") => by = Some(By::Score),
             _ if any && by.is_none() && is("bylex") => by = Some(By::Lex),
             _ if any && !reverse && is("rev") => reverse = true,
@@ -226,41 +303,54 @@ fn options<'a>(args: Args<'a>, mut wanted: Wanted<'a>, any: bool) -> Result<Want
     Ok(wanted)
 }
 
-fn run(context: &mut Context<'_, '_>, args: Args<'_>, by: By, reverse: bool, any: bool) -> Done {
+fn run(
+    context: &mut Context<'_, '_>,
+    args: Args<'_>,
+    (by, reverse): (By, bool),
+    form: Form,
+) -> Done {
     let ends = (args.at(2), args.at(3));
     let wanted = Wanted { by, ends, reverse, offset: 0, count: -1, with_scores: false };
-    let wanted = options(args, wanted, any)?;
+    let wanted = options(args, 4, wanted, form)?;
     write(context, args.at(1), &wanted)
 }
 
 /// `ZRANGE`.
 pub(super) fn zrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    run(context, args, By::Rank, false, true)
+    run(context, args, (By::Rank, false), Form::Any)
+}
+
+/// `ZRANGESTORE`.
+pub(super) fn zrangestore(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let (by, ends) = (By::Rank, (args.at(3), args.at(4)));
+    let wanted = Wanted { by, ends, reverse: false, offset: 0, count: -1, with_scores: false };
+    let wanted = options(args, 5, wanted, Form::Stored)?;
+    store(context, args.at(1), args.at(2), &wanted)
 }
 
 /// `ZREVRANGE`.
 pub(super) fn zrevrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    run(context, args, By::Rank, true, false)
+    run(context, args, (By::Rank, true), Form::Plain)
 }
 
 /// `ZRANGEBYSCORE`.
 pub(super) fn zrangebyscore(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    run(context, args, By::Score, false, false)
+    run(context, args, (By::Score, false), Form::Plain)
 }
 
 /// `ZREVRANGEBYSCORE`.
 pub(super) fn zrevrangebyscore(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    run(context, args, By::Score, true, false)
+    run(context, args, (By::Score, true), Form::Plain)
 }
 
 /// `ZRANGEBYLEX`.
 pub(super) fn zrangebylex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    run(context, args, By::Lex, false, false)
+    run(context, args, (By::Lex, false), Form::Plain)
 }
 
 /// `ZREVRANGEBYLEX`.
 pub(super) fn zrevrangebylex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    run(context, args, By::Lex, true, false)
+    run(context, args, (By::Lex, true), Form::Plain)
 }
 
 fn plain<'a>(args: Args<'a>, by: By) -> Wanted<'a> {
@@ -271,13 +361,14 @@ fn plain<'a>(args: Args<'a>, by: By) -> Wanted<'a> {
 fn count(context: &mut Context<'_, '_>, args: Args<'_>, by: By) -> Done {
     let ends = plain(args, by).ends()?;
     let mut found = 0;
-    if let Some(meta) = context.collection(args.at(1), Kind::Zset)? {
-        for pair in scan(context, &meta, ends.of(&meta), false, (0, -1))? {
-            pair?;
-            found += 1;
-        }
+    if let Some(meta) = context.collection(args.at(1), Kind::Zset)?
+        && let Chosen::Keys(from, to) = ends.of(&meta)
+    {
+        let order = Places::new(&meta, by != By::Lex, context.may_take_long);
+        let to = order.before_end(&context.txn, &to)?;
+        found = to.saturating_sub(order.before_start(&context.txn, &from)?);
     }
-    context.out.int(found);
+    context.out.int(found as i64);
     Ok(())
 }
 
@@ -291,42 +382,49 @@ pub(super) fn zlexcount(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     count(context, args, By::Lex)
 }
 
-fn remove_range(context: &mut Context<'_, '_>, args: Args<'_>, by: By) -> Done {
+fn remove_range(
+    context: &mut Context<'_, '_>,
+    args: Args<'_>,
+    by: By,
+    event: &'static str,
+) -> Done {
     let ends = plain(args, by).ends()?;
     let Some((mut meta, expires)) = context.edit_collection(args.at(1), Kind::Zset)? else {
         context.out.int(0);
         return Ok(());
     };
-    let before = meta.count;
-    for pair in scan(context, &meta, ends.of(&meta), false, (0, -1))? {
-        let (key, _) = pair?;
-        let (name, score) = name_of(&key, by);
-        let score = match score {
-            Some(score) => Some(score),
-            None => score_of(context, &meta, name)?,
-        };
-        if let Some(score) = score {
-            remove(context, &mut meta, name, score);
-        }
+    let mut gone = Vec::new();
+    for pair in scan(context, &meta, ends.of(&meta), (by, false), (0, -1))? {
+        gone.push(pair?.0);
+        context.check_length(gone.len() as u64)?;
     }
-    if meta.count < before {
-        context.txn.put_meta(args.at(1), Kind::Zset, &meta, expires);
+    let mut scored = Vec::with_capacity(if by == By::Lex { gone.len() } else { 0 });
+    for key in gone.iter().filter(|_| by == By::Lex) {
+        scored.push(score_of(context, &meta, member::zset_member_of(key))?.unwrap_or_default());
     }
-    context.out.int((before - meta.count) as i64);
+    for (nth, key) in gone.iter().enumerate() {
+        let (name, score) = name_of(key, by);
+        let score = score.or_else(|| scored.get(nth).copied());
+        remove(context, &mut meta, name, score.unwrap_or_default());
+    }
+    if !gone.is_empty() {
+        put_fewer(context, args.at(1), (&meta, expires), event);
+    }
+    context.out.count(gone.len());
     Ok(())
 }
 
 /// `ZREMRANGEBYRANK`.
 pub(super) fn zremrangebyrank(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    remove_range(context, args, By::Rank)
+    remove_range(context, args, By::Rank, "zremrangebyrank")
 }
 
 /// `ZREMRANGEBYSCORE`.
 pub(super) fn zremrangebyscore(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    remove_range(context, args, By::Score)
+    remove_range(context, args, By::Score, "zremrangebyscore")
 }
 
 /// `ZREMRANGEBYLEX`.
 pub(super) fn zremrangebylex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    remove_range(context, args, By::Lex)
+    remove_range(context, args, By::Lex, "zremrangebylex")
 }

@@ -1,16 +1,14 @@
 //! Sorted sets: each member twice among the members, by itself with its score, and by its score.
 
-use rhumb::Slice;
+use std::cmp::Ordering;
 
-use super::{
-    Context, Done, NOT_A_FLOAT, NOT_POSITIVE, SYNTAX, check_member, connection::positive, float,
-    is_word,
-};
+use super::{Context, Done, NOT_A_FLOAT, SYNTAX, check_member, float, is_word};
 use crate::{
     encode::{Kind, Meta, member},
     fault::Fault,
+    key_event::KeyEvent,
+    places::Places,
     resp::{Args, Reply},
-    txn::{Space, prefix_range},
 };
 
 const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
@@ -31,7 +29,7 @@ pub(super) fn score_of(
 }
 
 /// Gives a member a score in the place of the one it had.
-fn put_score(
+pub(super) fn put_score(
     context: &mut Context<'_, '_>,
     meta: &mut Meta,
     name: &[u8],
@@ -52,6 +50,78 @@ pub(super) fn remove(context: &mut Context<'_, '_>, meta: &mut Meta, name: &[u8]
     context.txn.remove_member(member::zset_scored(meta.id, score, name));
     context.txn.remove_member(member::zset_member(meta.id, name));
     meta.count -= 1;
+}
+
+/// A member of a result.
+pub(super) struct Scored {
+    pub(super) score: f64,
+    pub(super) name: Vec<u8>,
+}
+
+impl Scored {
+    /// By score, and by name where scores are the same.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        let by_score = self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal);
+        by_score.then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+/// Replies with members: in RESP3 those with scores are pairs.
+pub(super) fn write_scored(out: &mut Reply, all: &[Scored], with_scores: bool) {
+    let nested = out.resp3 && with_scores;
+    out.array(if with_scores && !nested { all.len() * 2 } else { all.len() });
+    for Scored { score, name } in all {
+        if nested {
+            out.array(2);
+        }
+        out.bulk(name);
+        if with_scores {
+            out.double(*score);
+        }
+        if out.overflowed() {
+            break;
+        }
+    }
+}
+
+/// Makes a key a sorted set of these members, whatever it was, and replies with their number. A
+/// key without members goes away.
+pub(super) fn put_all(
+    context: &mut Context<'_, '_>,
+    key: &[u8],
+    all: &[Scored],
+    event: &'static str,
+) -> Done {
+    let meta = if all.is_empty() { None } else { Some(context.txn.new_meta()?) };
+    let before = context.txn.edit(key)?;
+    if let Some(before) = &before {
+        context.txn.delete(key, before)?;
+    }
+    if let Some(mut meta) = meta {
+        for Scored { score, name } in all {
+            put_score(context, &mut meta, name, None, *score + 0.0);
+        }
+        context.txn.put_meta(key, Kind::Zset, &meta, 0);
+        context.txn.notify(KeyEvent::zset(event), key);
+    } else if before.is_some() {
+        context.txn.notify(KeyEvent::generic("del"), key);
+    }
+    context.out.count(all.len());
+    Ok(())
+}
+
+/// Writes what is now to be known of a sorted set from which members were taken.
+pub(super) fn put_fewer(
+    context: &mut Context<'_, '_>,
+    key: &[u8],
+    (meta, expires): (&Meta, u64),
+    event: &'static str,
+) {
+    context.txn.put_meta(key, Kind::Zset, meta, expires);
+    context.txn.notify(KeyEvent::zset(event), key);
+    if meta.count == 0 {
+        context.txn.notify(KeyEvent::generic("del"), key);
+    }
 }
 
 /// What `ZADD` was asked for.
@@ -122,6 +192,7 @@ impl AddOptions {
 /// `ZADD`.
 pub(super) fn zadd(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let options = add_options(args)?;
+    context.check_length((args.len() / 2) as u64)?;
     let mut pairs = Vec::with_capacity((args.len() - options.from) / 2);
     for at in (options.from..args.len()).step_by(2) {
         // -0 is 0.
@@ -161,6 +232,10 @@ pub(super) fn zadd(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     } else if changed > 0 {
         context.txn.touch(args.at(1));
     }
+    if added + changed > 0 {
+        let event = if options.add { "zincr" } else { "zadd" };
+        context.txn.notify(KeyEvent::zset(event), args.at(1));
+    }
     match (options.add, last) {
         (true, Some(score)) => context.out.double(score),
         (true, None) => context.out.null(),
@@ -187,12 +262,16 @@ pub(super) fn zincrby(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if before.is_none() {
         context.txn.put_meta(args.at(1), Kind::Zset, &meta, expires);
     }
+    if before != Some(score) {
+        context.txn.notify(KeyEvent::zset("zincr"), args.at(1));
+    }
     context.out.double(score);
     Ok(())
 }
 
 /// `ZREM`.
 pub(super) fn zrem(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    context.check_length(args.len() as u64)?;
     let Some((mut meta, expires)) = context.edit_collection(args.at(1), Kind::Zset)? else {
         context.out.int(0);
         return Ok(());
@@ -204,7 +283,7 @@ pub(super) fn zrem(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         }
     }
     if meta.count < before {
-        context.txn.put_meta(args.at(1), Kind::Zset, &meta, expires);
+        put_fewer(context, args.at(1), (&meta, expires), "zrem");
     }
     context.out.int((before - meta.count) as i64);
     Ok(())
@@ -236,6 +315,7 @@ pub(super) fn zscore(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 
 /// `ZMSCORE`.
 pub(super) fn zmscore(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    context.check_length(args.len() as u64)?;
     let meta = context.collection(args.at(1), Kind::Zset)?;
     context.out.array(args.len() - 2);
     for name in args.iter_from(2) {
@@ -249,25 +329,38 @@ pub(super) fn zmscore(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 }
 
 fn rank(context: &mut Context<'_, '_>, args: Args<'_>, reverse: bool) -> Done {
+    let with_score = match args.get(3) {
+        None => false,
+        Some(_) if args.len() > 4 => {
+            let name = if reverse { "zrevrank" } else { "zrank" };
+            return Err(format!("ERR wrong number of arguments for '{name}' command").into());
+        }
+        Some(word) if is_word(word, "withscore") => true,
+        Some(_) => return Err(SYNTAX.into()),
+    };
     let meta = context.collection(args.at(1), Kind::Zset)?;
     let found = match &meta {
         Some(meta) => score_of(context, meta, args.at(2))?.map(|score| (meta, score)),
         None => None,
     };
     let Some((meta, score)) = found else {
-        context.out.null();
+        if with_score {
+            context.out.null_array();
+        } else {
+            context.out.null();
+        }
         return Ok(());
     };
-    let wanted = member::zset_scored(meta.id, score, args.at(2));
-    let (from, to) = prefix_range(&member::zset_prefix(meta.id, true));
-    let mut rank = 0;
-    for pair in context.txn.scan(Space::Members, from, to, reverse)? {
-        if pair?.0 == wanted {
-            break;
-        }
-        rank += 1;
+    let key = member::zset_scored(meta.id, score, args.at(2));
+    let before = Places::new(meta, true, context.may_take_long).before(&context.txn, &key)?;
+    let rank = if reverse { meta.count.saturating_sub(before + 1) } else { before };
+    if with_score {
+        context.out.array(2);
     }
-    context.out.int(rank);
+    context.out.int(rank as i64);
+    if with_score {
+        context.out.double(score);
+    }
     Ok(())
 }
 
@@ -279,44 +372,4 @@ pub(super) fn zrank(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 /// `ZREVRANK`.
 pub(super) fn zrevrank(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     rank(context, args, true)
-}
-
-fn pop(context: &mut Context<'_, '_>, args: Args<'_>, reverse: bool) -> Done {
-    if args.len() > 3 {
-        return Err(SYNTAX.into());
-    }
-    let count = args.get(2).map(|text| positive(text).map_err(|_| NOT_POSITIVE)).transpose()?;
-    let Some((mut meta, expires)) = context.edit_collection(args.at(1), Kind::Zset)? else {
-        context.out.array(0);
-        return Ok(());
-    };
-    let (from, to) = prefix_range(&member::zset_prefix(meta.id, true));
-    let scan = context.txn.scan(Space::Members, from, to, reverse)?;
-    let taken: Vec<Slice> =
-        scan.take(count.unwrap_or(1)).map(|pair| Ok(pair?.0)).collect::<rhumb::Result<_>>()?;
-    let nested = context.out.resp3 && count.is_some();
-    context.out.array(if nested { taken.len() } else { taken.len() * 2 });
-    for key in &taken {
-        let Some((score, name)) = member::zset_scored_of(key) else { continue };
-        if nested {
-            context.out.array(2);
-        }
-        context.out.bulk(name);
-        context.out.double(score);
-        remove(context, &mut meta, name, score);
-    }
-    if !taken.is_empty() {
-        context.txn.put_meta(args.at(1), Kind::Zset, &meta, expires);
-    }
-    Ok(())
-}
-
-/// `ZPOPMIN`.
-pub(super) fn zpopmin(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    pop(context, args, false)
-}
-
-/// `ZPOPMAX`.
-pub(super) fn zpopmax(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    pop(context, args, true)
 }

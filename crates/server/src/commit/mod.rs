@@ -22,6 +22,7 @@ use crate::{
     count::Tally,
     db::{Databases, Db},
     encode::{Entry, Kind, member},
+    ranks::Changes,
     txn::{Pending, Space, Txn, Writes},
 };
 
@@ -87,7 +88,7 @@ pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
     if pending.is_empty() {
         return Ok(());
     }
-    let mut all = databases.engine.batch();
+    let (mut all, mut changes) = (databases.engine.batch(), Changes::default());
     for (number, space, writes) in pending {
         let db = databases.numbered(number)?;
         let keyspace = space.of(db);
@@ -95,6 +96,10 @@ pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
             let change =
                 change_of(db, &writes).inspect_err(|error| databases.note_failed_commit(error))?;
             db.count.change(change);
+        }
+        if space == Space::Members {
+            let writes = writes.iter().map(|(key, value)| (key.as_slice(), value.is_some()));
+            databases.ranks.look(&mut changes, (number, keyspace), writes);
         }
         for (key, value) in writes {
             match value {
@@ -104,13 +109,18 @@ pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
         }
     }
     batch(databases, all)?;
+    databases.ranks.apply(changes);
     touch(databases, &touched);
     Ok(())
 }
 
 fn touch(databases: &Databases, touched: &[(u8, Vec<u8>)]) {
     for (number, key) in touched {
-        databases.watches.touch(databases.database_of(*number), key);
+        let database = databases.database_of(*number);
+        databases.watches.touch(database, key);
+        if databases.waiters.any() {
+            databases.waiters.touch(database, key);
+        }
     }
 }
 

@@ -4,8 +4,10 @@
 //! in; nothing is copied and nothing is allocated ahead of what has arrived.
 
 pub mod number;
+mod owned;
 mod parse;
 mod reply;
 
+pub use owned::OwnedArgs;
 pub use parse::{Args, Frames, Parser, ProtocolError, ReadLimits, Span};
 pub use reply::Reply;

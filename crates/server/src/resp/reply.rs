@@ -166,7 +166,11 @@ impl Reply {
 
     /// A float.
     pub fn double(&mut self, number: f64) {
-        let text = format_f64(number);
+        self.decimal(&format_f64(number));
+    }
+
+    /// A number that is written already.
+    pub fn decimal(&mut self, text: &str) {
         if self.resp3 { self.line(b',', text.as_bytes()) } else { self.bulk(text.as_bytes()) }
     }
 

@@ -1,5 +1,8 @@
 //! Random commands: few keys, fields and members, so that they meet; some wrong ones.
 
+#[path = "sorted_sets.rs"]
+mod sorted_sets;
+
 use rhumb_testkit::random::Random;
 
 /// Makes commands from a seed.
@@ -108,22 +111,26 @@ impl Generator {
         // member is chosen at random.
         let is_other = |name: &str| words[0].eq_ignore_ascii_case(name.as_bytes());
         let is_whole = ["hello", "srandmember", "spop"].into_iter().any(is_other);
+        // An argument more that Redis 7.0 does not know.
+        let takes_more = ["zrank", "zrevrank"].into_iter().any(is_other);
         if self.one_in(60) && words.len() > 1 && !is_whole {
             words.pop();
-        } else if self.one_in(200) {
+        } else if self.one_in(200) && !takes_more {
             words.push(b"extra".to_vec());
         }
         words
     }
 
     fn any(&mut self) -> Vec<String> {
-        match self.below(22) {
+        match self.below(26) {
+            22..=25 => crate::collections::command(&mut self.random),
             0..=3 => self.string(),
             4 => self.number(),
             5..=6 => self.generic(),
             7 => self.expiry(),
             8..=10 => self.hash(),
-            11..=14 => self.sorted_set(),
+            11..=12 => self.sorted_set(),
+            13..=14 => self.sorted_sets(),
             15..=17 => self.list(),
             18..=19 => self.set(),
             20 => self.transaction(),

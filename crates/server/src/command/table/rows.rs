@@ -16,7 +16,7 @@ mod streams;
 use super::{
     super::{
         Handler, connection as c, expiry as e, info, keys as k, numbers as n, object, ordered as o,
-        scan, server as srv, settings, strings as str, transactions as t,
+        scan, server as srv, settings, strings as str, transactions as t, waiting,
     },
     Command, Flags, Group, KeyPlaces, Locking, MoreKeys, Part, Pipelining,
 };
@@ -77,7 +77,7 @@ fn on_key(
 ) -> Command {
     let writes = flags.has(Flags::WRITE);
     let locking = if writes { Locking::Exclusive } else { Locking::Shared };
-    let may_share = writes && !flags.has(Flags::SLOW);
+    let may_share = writes && !flags.has(Flags::SLOW) && !flags.has(Flags::BLOCKING);
     let pipelining = if may_share { Pipelining::SharedCommit } else { Pipelining::Alone };
     Command { keys: ONE_KEY, locking, pipelining, ..plain(group, name, arity, flags, run, text) }
 }
@@ -99,6 +99,13 @@ fn overwrite(arguments_max: usize, command: Command) -> Command {
     Command { pipelining: Pipelining::Overwrite { arguments_max }, ..command }
 }
 
+/// The same command, which waits until there is something to take: clients that came before take
+/// first.
+fn in_turn(command: Command) -> Command {
+    let flags = command.flags.and(Flags::BLOCKING).and(Flags::IN_TURN);
+    Command { flags, pipelining: Pipelining::Alone, ..command }
+}
+
 /// The same command, of several parts.
 fn with_parts(parts: &'static [Part], command: Command) -> Command {
     Command { parts, ..command }
@@ -114,8 +121,11 @@ const CLIENT_PARTS: &[Part] = &[
     ("maint_notifications", -3),
     ("no-evict", 3),
     ("no-touch", 3),
+    ("pause", -3),
     ("setinfo", 4),
     ("setname", 3),
+    ("unblock", -3),
+    ("unpause", 2),
 ];
 const COMMAND_PARTS: &[Part] =
     &[("count", 2), ("docs", -2), ("getkeys", -3), ("help", 2), ("info", -2), ("list", -2)];
@@ -155,6 +165,7 @@ pub(super) fn families() -> Vec<Vec<Command>> {
         hashes::hashes(),
         sorted_sets::sorted_sets(),
         sorted_sets::sorted_set_ranges(),
+        sorted_sets::sorted_sets_together(),
         geo::geo(),
         lists::lists(),
         sets::sets(),
@@ -255,6 +266,26 @@ fn server() -> Vec<Command> {
             k::swapdb,
             ("O(1)", "Exchanges two databases"),
         )),
+        Command {
+            flags: Flags::BLOCKING.and(Flags::NO_SCRIPT),
+            ..row(
+                "wait",
+                3,
+                Flags::NONE,
+                waiting::wait,
+                ("O(1)", "Waits for replicas, of which there are none"),
+            )
+        },
+        Command {
+            flags: Flags::BLOCKING.and(Flags::NO_SCRIPT).and(Flags::SLOW),
+            ..row(
+                "waitaof",
+                4,
+                Flags::NONE,
+                waiting::waitaof,
+                ("O(1)", "Forces to the disk what was written before"),
+            )
+        },
         row("time", 1, Flags::FAST, srv::time, ("O(1)", "The server's time")),
     ]
 }

@@ -1,15 +1,60 @@
 //! The rows of the commands on lists.
 
 use super::{
-    super::super::{Handler, lists as l},
-    Command, FAST_READ, FAST_WRITE, Group, READ, WRITE, on_key,
+    super::super::{Handler, list_moves as lm, list_search as ls, lists as l},
+    Command, FAST_READ, FAST_WRITE, Group, KeyPlaces, MoreKeys, READ, TWO_KEYS, WRITE, in_turn,
+    on_key, places, with_keys,
 };
+
+/// Keys whose number is the argument `at`.
+const fn counted_at(at: usize) -> KeyPlaces {
+    KeyPlaces { more: MoreKeys::Counted { at }, ..places(0, 0, 0) }
+}
 
 pub(super) fn lists() -> Vec<Command> {
     let row = |name, arity, flags, run: Handler, text| {
         on_key(Group::Lists, name, arity, flags, run, text)
     };
+    let blocking = |keys, name, arity, run: Handler, text| {
+        in_turn(with_keys(keys, row(name, arity, WRITE, run, text)))
+    };
+    let before_timeout = places(1, -2, 1);
     vec![
+        blocking(
+            TWO_KEYS,
+            "blmove",
+            6,
+            lm::blmove,
+            ("O(1)", "Moves an element from a list to another; waits for one"),
+        ),
+        blocking(
+            counted_at(2),
+            "blmpop",
+            -5,
+            lm::blmpop,
+            ("O(keys + count)", "Takes elements from the first list that has some; waits for one"),
+        ),
+        blocking(
+            before_timeout,
+            "blpop",
+            -3,
+            lm::blpop,
+            ("O(keys)", "Takes an element from the front of the first list; waits for one"),
+        ),
+        blocking(
+            before_timeout,
+            "brpop",
+            -3,
+            lm::brpop,
+            ("O(keys)", "Takes an element from the end of the first list; waits for one"),
+        ),
+        blocking(
+            TWO_KEYS,
+            "brpoplpush",
+            4,
+            lm::brpoplpush,
+            ("O(1)", "Moves the last element to the front of a list; waits for one"),
+        ),
         row("lindex", 3, READ, l::lindex, ("O(1)", "The element at an index")),
         row("llen", 2, FAST_READ, l::llen, ("O(1)", "Counts the elements")),
         row("lpop", -2, FAST_WRITE, l::lpop, ("O(count)", "Takes elements from the front")),
@@ -21,12 +66,37 @@ pub(super) fn lists() -> Vec<Command> {
             l::lpushx,
             ("O(elements)", "Adds elements at the front of a list that is there"),
         ),
-        row("linsert", 5, WRITE, l::linsert, ("O(n)", "Inserts an element beside another")),
-        row("lrem", 4, WRITE, l::lrem, ("O(n)", "Removes elements of a value")),
+        row("linsert", 5, WRITE, ls::linsert, ("O(n)", "Inserts an element beside another")),
+        with_keys(
+            TWO_KEYS,
+            row("lmove", 5, WRITE, lm::lmove, ("O(1)", "Moves an element from a list to another")),
+        ),
+        with_keys(
+            counted_at(1),
+            row(
+                "lmpop",
+                -4,
+                WRITE,
+                lm::lmpop,
+                ("O(keys + count)", "Takes elements from the first list that has some"),
+            ),
+        ),
+        row("lpos", -3, READ, ls::lpos, ("O(n)", "The indexes of elements of a value")),
+        row("lrem", 4, WRITE, ls::lrem, ("O(n)", "Removes elements of a value")),
         row("lrange", 4, READ, l::lrange, ("O(found)", "The elements between two indexes")),
         row("lset", 4, WRITE, l::lset, ("O(1)", "Replaces the element at an index")),
         row("ltrim", 4, WRITE, l::ltrim, ("O(removed)", "Keeps the elements between two indexes")),
         row("rpop", -2, FAST_WRITE, l::rpop, ("O(count)", "Takes elements from the end")),
+        with_keys(
+            TWO_KEYS,
+            row(
+                "rpoplpush",
+                3,
+                WRITE,
+                lm::rpoplpush,
+                ("O(1)", "Moves the last element to the front of a list"),
+            ),
+        ),
         row("rpush", -3, FAST_WRITE, l::rpush, ("O(elements)", "Adds elements at the end")),
         row(
             "rpushx",
