@@ -8,6 +8,8 @@
 #[path = "oracle/collections.rs"]
 mod collections;
 mod common;
+#[path = "oracle/dumps.rs"]
+mod dumps;
 #[path = "oracle/generate.rs"]
 mod generate;
 

@@ -3,8 +3,19 @@
 use super::table::{Command, Flags, Group};
 
 /// Commands that harm when a stranger runs them.
-const DANGEROUS: [&str; 9] =
-    ["flushall", "flushdb", "info", "keys", "pfdebug", "pfselftest", "role", "shutdown", "swapdb"];
+const DANGEROUS: [&str; 11] = [
+    "flushall",
+    "flushdb",
+    "info",
+    "keys",
+    "migrate",
+    "pfdebug",
+    "pfselftest",
+    "restore",
+    "role",
+    "shutdown",
+    "swapdb",
+];
 
 /// Commands for operators; those of several parts have them in their parts only.
 const ADMIN: [&str; 4] = ["pfdebug", "pfselftest", "role", "shutdown"];
