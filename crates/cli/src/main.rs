@@ -39,6 +39,7 @@ Examples:
   rhumb explain --db names.db left-pad      how the store finds the key
   rhumb check --db names.db                 read and verify every byte
   rhumb serve                               serve Redis clients from ./rhumb-data
+  rhumb import dump.rdb                     take over what a Redis has
   rhumb remote get /run/rhumb.sock names a  read what another process shares
   rhumb bench engine --quick                measure it on this machine
 

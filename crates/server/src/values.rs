@@ -105,7 +105,9 @@ impl ValueWriter {
                 self.put(txn, member::zset_scored(id, score, &text), Vec::new())?;
                 self.put(txn, member::zset_member(id, &text), score.to_le_bytes().to_vec())?;
             }
-            // A field that ends lives on without its end.
+            (Kind::Hash, Item::Field { expires_ms: 1.., .. }) => {
+                return Err("ERR a field of a hash that ends by itself cannot be kept".into());
+            }
             (Kind::Hash, Item::Field { field, value, .. }) => {
                 check_member(&field)?;
                 self.put(txn, member::field(id, &field), value)?;

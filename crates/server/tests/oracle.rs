@@ -10,6 +10,8 @@ mod bits_and_places;
 #[path = "oracle/collections.rs"]
 mod collections;
 mod common;
+#[path = "oracle/dumps.rs"]
+mod dumps;
 #[path = "oracle/generate.rs"]
 mod generate;
 

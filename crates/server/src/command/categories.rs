@@ -3,14 +3,16 @@
 use super::table::{Command, Flags, Group};
 
 /// Commands that harm when a stranger runs them.
-const DANGEROUS: [&str; 12] = [
+const DANGEROUS: [&str; 14] = [
     "flushall",
     "flushdb",
     "info",
     "keys",
+    "migrate",
     "monitor",
     "pfdebug",
     "pfselftest",
+    "restore",
     "role",
     "shutdown",
     "sort",

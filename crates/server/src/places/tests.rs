@@ -203,7 +203,7 @@ fn ranks_between_the_writes_of_a_transaction_look_at_few_members() {
     for n in 0..3000 {
         set(&mut txn, &mut model, (n * 7 % 1000, n), true);
         if n > 300 {
-            let meta = Meta { id: ID, count: u64::from(n) + 1, first: 0 };
+            let meta = Meta { id: ID, count: u64::from(n) + 1, first: 0, times: 0 };
             let places = Places::new(&meta, true, true);
             let before = model.range(..(500, 0)).count() as u64;
             assert_eq!(places.before(&txn, &key((500, 0))).unwrap(), before);

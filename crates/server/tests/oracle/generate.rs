@@ -100,6 +100,9 @@ impl Generator {
     }
 
     fn command(&mut self, one_kind: Option<usize>) -> Command {
+        if one_kind.is_none() && self.one_in(30) {
+            return crate::dumps::command(&mut self.random);
+        }
         let words = match one_kind {
             Some(0) if !self.one_in(10) => words(&["GET", &self.key_of(0)]),
             Some(_) if !self.one_in(10) => words(&["SET", &self.key_of(0), self.pick(&VALUES)]),
