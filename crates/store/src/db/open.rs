@@ -93,7 +93,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &state.records())?;
     let mut records = Records::new(Arc::clone(&memory.records));
     let (replayed, recovery) = {
-        let following = |before: Option<&Memtable>| following(before, None, &options, &memory);
+        let following = |before: Option<&Memtable>, log| following(before, log, &options, &memory);
         replay(&*fs, &dir, &state, &following, &mut records)?
     };
     let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &drops)?;
@@ -153,7 +153,7 @@ pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &drops)?;
     let mut records = Records::new(Arc::clone(&memory.records));
     let (replayed, recovery) = {
-        let following = |before: Option<&Memtable>| following(before, None, &options, &memory);
+        let following = |before: Option<&Memtable>, log| following(before, log, &options, &memory);
         replay(&*fs, &dir, &state, &following, &mut records)?
     };
     let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &drops)?;
@@ -524,17 +524,21 @@ fn following(
 }
 
 /// Replays the log into memtables, one for each segment, oldest first; `following` makes them.
+///
+/// Each memtable has the place of its segment: once the one before it is in tables, the log begins
+/// there. So a power cut while the memtables are flushed cannot take entries out of the log that are
+/// in a table, and leave older ones of the same segment, which would come back as newer ones.
 fn replay(
     fs: &dyn FileSystem,
     dir: &Path,
     state: &CatalogState,
-    following: &dyn Fn(Option<&Memtable>) -> Memtable,
+    following: &dyn Fn(Option<&Memtable>, Option<LogFloor>) -> Memtable,
     records: &mut Records,
 ) -> Result<(Vec<Memtable>, Recovery)> {
     let mut memtables: Vec<Memtable> = Vec::new();
     let mut last_segment = None;
     let recovery = recover(fs, dir, state.identity, state.log_start(), |record| {
-        let LogRecord { lsn, segment, payload } = record;
+        let LogRecord { lsn, segment, base, payload } = record;
         let read = Payload::decode(&payload).map_err(|fault| {
             let at =
                 format!("{} at byte {} of the record at place {lsn}", fault.expected, fault.offset);
@@ -542,7 +546,8 @@ fn replay(
         })?;
         if last_segment != Some(segment) {
             last_segment = Some(segment);
-            memtables.push(following(memtables.last()));
+            let floor = LogFloor { segment, lsn: base };
+            memtables.push(following(memtables.last(), Some(floor)));
         }
         if let Some(memtable) = memtables.last() {
             match read {
