@@ -4,6 +4,9 @@
 //! The caller holds the locks of the keys. A command that fails has written nothing here: it checks
 //! before it writes.
 
+mod streams;
+mod visit;
+
 use std::{collections::BTreeMap, iter::Peekable, ops::Bound, sync::atomic::Ordering};
 
 use rhumb::{Batch, Error, Keyspace, Result, Slice};
@@ -44,6 +47,9 @@ pub(crate) type KeyBound = Bound<Vec<u8>>;
 pub(crate) struct Pending {
     pub(crate) writes: Vec<(u8, Space, Writes)>,
     pub(crate) touched: Vec<(u8, Vec<u8>)>,
+    /// Ranges of members that are removed before `writes` are written, with their databases'
+    /// numbers: see [`Txn::remove_members`].
+    pub(crate) ranges: Vec<(u8, KeyBound, KeyBound)>,
     /// What happened to keys, for clients that listen: the number, the event and the key.
     pub(crate) events: Vec<(u8, KeyEvent, Vec<u8>)>,
     /// How often something was written, and its bytes, those included that were written again.
@@ -62,7 +68,7 @@ pub(crate) struct Place {
 impl Pending {
     /// Returns true if nothing is to be written.
     pub(crate) fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.writes.is_empty() && self.ranges.is_empty()
     }
 
     /// The place before the command that comes next.
@@ -97,7 +103,8 @@ pub(crate) struct Txn<'s> {
     pub(crate) overwritten: usize,
 }
 
-fn damaged() -> Error {
+/// The error for bytes that the server has not written.
+pub(crate) fn damaged() -> Error {
     Error::InvalidArgument("an entry is not as the server writes it".into())
 }
 
@@ -222,7 +229,8 @@ impl<'s> Txn<'s> {
     fn forget_members(&mut self, entry: &Entry) -> Result<()> {
         if entry.kind != Kind::String {
             let meta = entry.meta().ok_or_else(damaged)?;
-            if meta.count > 0 {
+            // A stream without entries may have groups.
+            if meta.count > 0 || entry.kind == Kind::Stream {
                 self.write(Space::Work, member::reclaim(meta.id), Some(Vec::new()));
             }
         }
@@ -268,14 +276,11 @@ impl<'s> Txn<'s> {
 
     /// Writes an entry that another key had, with its members, in the place of nothing.
     pub(crate) fn put_moved(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
-        let value = match entry.kind {
-            Kind::String => entry::encode_string(entry.bytes(), entry.expires_ms),
-            kind => {
-                self.note_collection()?;
-                entry::encode_meta(kind, &self.meta(entry)?, entry.expires_ms)
-            }
-        };
-        self.put_entry(key, value, None, entry.expires_ms);
+        if entry.kind != Kind::String {
+            self.meta(entry)?;
+            self.note_collection()?;
+        }
+        self.put_entry(key, entry.with_expiry(entry.expires_ms), None, entry.expires_ms);
         Ok(())
     }
 
@@ -287,11 +292,10 @@ impl<'s> Txn<'s> {
 
     /// Gives a key that has this entry another time of expiry; 0 for none.
     pub(crate) fn put_expiry(&mut self, key: &[u8], entry: &Entry, expires_ms: u64) -> Result<()> {
-        let value = match entry.kind {
-            Kind::String => entry::encode_string(entry.bytes(), expires_ms),
-            kind => entry::encode_meta(kind, &self.meta(entry)?, expires_ms),
-        };
-        self.put_entry(key, value, Some(entry), expires_ms);
+        if entry.kind != Kind::String {
+            self.meta(entry)?;
+        }
+        self.put_entry(key, entry.with_expiry(expires_ms), Some(entry), expires_ms);
         Ok(())
     }
 
@@ -357,14 +361,7 @@ impl<'s> Txn<'s> {
         to: KeyBound,
         reverse: bool,
     ) -> Result<Scan> {
-        let is_empty = match (&from, &to) {
-            (Bound::Included(a), Bound::Included(b)) => a > b,
-            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
-                a >= b
-            }
-        };
-        if is_empty {
+        if is_empty(&from, &to) {
             return Ok(Scan::Nothing);
         }
         let stored = space.of(self.db()?).range((from.clone(), to.clone()));
@@ -387,6 +384,17 @@ impl<'s> Txn<'s> {
     pub(crate) fn members(&self, prefix: &[u8]) -> Result<Scan> {
         let (from, to) = prefix_range(prefix);
         self.scan(Space::Members, from, to, false)
+    }
+}
+
+/// Returns true if no key is between two ends.
+fn is_empty(from: &KeyBound, to: &KeyBound) -> bool {
+    match (from, to) {
+        (Bound::Included(a), Bound::Included(b)) => a > b,
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+            a >= b
+        }
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         Group::Lists => Some("list"),
         Group::Hashes => Some("hash"),
         Group::Strings => Some("string"),
+        Group::Streams => Some("stream"),
         _ => None,
     };
     let is_connection = group == Group::Connection || name == "command";
@@ -41,6 +42,7 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         family,
         ADMIN.contains(&name).then_some("admin"),
         Some(speed),
+        command.flags.has(Flags::BLOCKING).then_some("blocking"),
         DANGEROUS.contains(&name).then_some("dangerous"),
         is_connection.then_some("connection"),
         (group == Group::Transactions).then_some("transaction"),

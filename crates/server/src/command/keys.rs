@@ -135,21 +135,21 @@ fn copy_to(
         txn.put_moved(to, entry)?;
         return Ok(true);
     }
-    let old = txn.meta(entry)?;
-    let mut new = txn.new_meta()?;
-    (new.count, new.first) = (old.count, old.first);
+    let (old, new) = (txn.meta(entry)?, txn.new_meta()?);
     txn.number = here;
     let members = txn.members(&member::prefix(old.id))?;
     txn.number = there;
     for pair in members {
         let (key, value) = pair?;
+        if txn.is_removed(here, &key) {
+            continue;
+        }
         let mut copy = member::prefix(new.id);
         copy.extend_from_slice(member::field_of(&key));
         txn.put_member(copy, value.to_vec());
     }
-    let value = crate::encode::entry::encode_meta(entry.kind, &new, 0);
-    let value = Entry::decode(value.into()).ok_or("ERR an entry cannot be copied")?;
-    txn.put_expiry(to, &value, entry.expires_ms)?;
+    let value = entry.with_number(new.id).ok_or("ERR an entry cannot be copied")?;
+    txn.put_moved(to, &value)?;
     Ok(true)
 }
 

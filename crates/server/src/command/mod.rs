@@ -22,6 +22,7 @@ mod scan;
 mod server;
 mod sets;
 mod settings;
+mod streams;
 mod strings;
 mod table;
 pub(crate) mod transactions;
