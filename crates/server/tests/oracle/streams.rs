@@ -7,7 +7,7 @@ type Command = Vec<Vec<u8>>;
 const KEYS: [&str; 4] = ["s0", "s1", "s2", "list"];
 const GROUPS: [&str; 3] = ["g0", "g1", "streams"];
 const CONSUMERS: [&str; 3] = ["c0", "c1", "c2"];
-const ADDED: [&str; 8] = ["1-*", "2-*", "3-*", "3-1", "4-*", "5", "0-0", "0-*"];
+const ADDED: [&str; 8] = ["1-*", "2-*", "3-*", "3-1", "4-*", "5", "8-*", "0-*"];
 const IDS: [&str; 15] = [
     "0",
     "1",
@@ -137,21 +137,24 @@ impl Streams {
             }
             19..=20 => self.group(key, group, consumer),
             21 => {
-                let id = self.pick(&IDS);
+                // Redis 7.2 refuses one before what XDEL has removed, which 7.0 does not.
+                let id = self.pick(&["6-1", "7-1", "x"]);
                 let mut words = vec!["XSETID".to_owned(), key, id];
                 self.maybe(&mut words, "ENTRIESADDED", &["0", "5", "100", "-1"]);
-                if self.below(3) == 0 {
-                    words.extend(["MAXDELETEDID".to_owned(), self.pick(&IDS)]);
-                }
+                let removed: Vec<&str> = IDS.into_iter().filter(|id| *id != "007-1").collect();
+                self.maybe(&mut words, "MAXDELETEDID", &removed);
                 words
             }
             22..=28 => {
+                self.make_consumer(&mut all, &key, &group, &consumer);
                 let mut words = vec!["XREADGROUP".to_owned(), "GROUP".to_owned(), group, consumer];
                 self.maybe(&mut words, "COUNT", &COUNTS);
                 words.extend((self.below(6) == 0).then(|| "NOACK".to_owned()));
                 words.extend(["STREAMS".to_owned(), key]);
                 if self.below(5) == 0 {
-                    words.extend([self.key(), ">".to_owned()]);
+                    let other = self.key();
+                    self.make_consumer(&mut all, &other, &words[2].clone(), &words[3].clone());
+                    words.extend([other, ">".to_owned()]);
                 }
                 words.push(self.pick(&[">", ">", ">", "0", "1-1", "2", "$", "x"]));
                 words
@@ -175,9 +178,7 @@ impl Streams {
                 words
             }
             33..=35 => {
-                // Redis 7.2 makes the consumer in any case, and 7.0 if it claims something.
-                let make = ["XGROUP", "CREATECONSUMER", &key, &group, &consumer];
-                all.push(make.iter().map(|word| word.as_bytes().to_vec()).collect());
+                self.make_consumer(&mut all, &key, &group, &consumer);
                 self.claim(key, group, consumer)
             }
             36 => vec!["XINFO".to_owned(), self.pick(&["STREAM", "GROUPS"]), key],
@@ -192,6 +193,12 @@ impl Streams {
         };
         all.push(words.into_iter().map(String::into_bytes).collect());
         all
+    }
+
+    /// Redis 7.2 makes the consumer in any case, and 7.0 if there is something for it.
+    fn make_consumer(&mut self, all: &mut Vec<Command>, key: &str, group: &str, consumer: &str) {
+        let words = ["XGROUP", "CREATECONSUMER", key, group, consumer];
+        all.push(words.iter().map(|word| word.as_bytes().to_vec()).collect());
     }
 
     fn group(&mut self, key: String, group: String, consumer: String) -> Vec<String> {

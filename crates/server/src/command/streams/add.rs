@@ -143,7 +143,8 @@ pub(in crate::command) fn xsetid(context: &mut Context<'_, '_>, args: Args<'_>) 
             Some(id) if is_word(option, "maxdeletedid") => {
                 max_deleted = ids::strict(id, 0)?;
                 if last < max_deleted {
-                    return Err("ERR The ID specified in XSETID is smaller than the provided                                 max_deleted_entry_id"
+                    return Err("ERR The ID specified in XSETID is smaller than the provided \
+                                max_deleted_entry_id"
                         .into());
                 }
             }
@@ -152,11 +153,6 @@ pub(in crate::command) fn xsetid(context: &mut Context<'_, '_>, args: Args<'_>) 
         at += 2;
     }
     let (mut meta, expires_ms) = find(context, args.at(1))?.ok_or(NO_SUCH_KEY)?;
-    if last < meta.max_deleted {
-        return Err(
-            "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id".into()
-        );
-    }
     if meta.length > 0 {
         if last < meta.last && last_entry(&context.txn, &meta)?.is_some_and(|top| last < top) {
             return Err(
@@ -164,9 +160,15 @@ pub(in crate::command) fn xsetid(context: &mut Context<'_, '_>, args: Args<'_>) 
             );
         }
         if added.is_some_and(|added| meta.length > added) {
-            return Err("ERR The entries_added specified in XSETID is smaller than the target                         stream length"
+            return Err("ERR The entries_added specified in XSETID is smaller than the target \
+                                stream length"
                 .into());
         }
+    }
+    if last < meta.max_deleted {
+        return Err(
+            "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id".into()
+        );
     }
     meta.last = last;
     meta.added = added.unwrap_or(meta.added);
