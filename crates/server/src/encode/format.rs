@@ -35,7 +35,8 @@ pub(crate) const ID_BYTES: usize = 8;
 pub(crate) const ZSET_BY_MEMBER: u8 = 0;
 pub(crate) const ZSET_BY_SCORE: u8 = 1;
 
-/// In a stream's member key after the number: an entry; a group by its name; what belongs to a group.
+/// In a stream's member key after the number: an entry; a group by its name; what belongs to a
+/// group.
 pub(crate) const STREAM_ENTRY: u8 = 0;
 pub(crate) const STREAM_GROUP: u8 = 1;
 pub(crate) const STREAM_OF_GROUP: u8 = 2;

@@ -211,8 +211,9 @@ mod tests {
             prop_assert_eq!(entry_of(&entry(id, at)), Some(at));
             prop_assert_eq!(pending_of(&pending(id, number, at)), Some(at));
             prop_assert_eq!(owned_of(&owned(id, number, 7, at)), Some(at));
-            prop_assert_eq!(group_of(&group(id, &name)), &name[..]);
-            prop_assert_eq!(consumer_of(&consumer(id, number, &name)), &name[..]);
+            let (group, consumer) = (group(id, &name), consumer(id, number, &name));
+            prop_assert_eq!(group_of(&group), &name[..]);
+            prop_assert_eq!(consumer_of(&consumer), &name[..]);
         }
     }
 }

@@ -110,31 +110,7 @@ impl Streams {
                 }
                 words
             }
-            10..=11 => {
-                let mut words = vec!["XDEL".to_owned(), key];
-                self.some(&mut words, &IDS);
-                words
-            }
-            12 => {
-                let mut words = vec!["XTRIM".to_owned(), key];
-                self.trim(&mut words);
-                words
-            }
-            13 => vec!["XLEN".to_owned(), key],
-            14..=16 => {
-                let name = self.pick(&["XRANGE", "XREVRANGE"]);
-                let mut words = vec![name, key, self.pick(&ENDS), self.pick(&ENDS)];
-                self.maybe(&mut words, "COUNT", &COUNTS);
-                words
-            }
-            17..=18 => {
-                let mut words = vec!["XREAD".to_owned()];
-                self.maybe(&mut words, "COUNT", &COUNTS);
-                let other = self.key();
-                let (first, second) = (self.pick(&IDS), self.pick(&["0", "$", "2", ">"]));
-                words.extend(["STREAMS".to_owned(), key, other, first, second]);
-                words
-            }
+            10..=18 => self.entries(key),
             19..=20 => self.group(key, group, consumer),
             21 => {
                 // Redis 7.2 refuses one before what XDEL has removed, which 7.0 does not.
@@ -195,8 +171,38 @@ impl Streams {
         all
     }
 
+    fn entries(&mut self, key: String) -> Vec<String> {
+        match self.below(9) {
+            0..=1 => {
+                let mut words = vec!["XDEL".to_owned(), key];
+                self.some(&mut words, &IDS);
+                words
+            }
+            2 => {
+                let mut words = vec!["XTRIM".to_owned(), key];
+                self.trim(&mut words);
+                words
+            }
+            3 => vec!["XLEN".to_owned(), key],
+            4..=6 => {
+                let name = self.pick(&["XRANGE", "XREVRANGE"]);
+                let mut words = vec![name, key, self.pick(&ENDS), self.pick(&ENDS)];
+                self.maybe(&mut words, "COUNT", &COUNTS);
+                words
+            }
+            _ => {
+                let mut words = vec!["XREAD".to_owned()];
+                self.maybe(&mut words, "COUNT", &COUNTS);
+                let other = self.key();
+                let (first, second) = (self.pick(&IDS), self.pick(&["0", "$", "2", ">"]));
+                words.extend(["STREAMS".to_owned(), key, other, first, second]);
+                words
+            }
+        }
+    }
+
     /// Redis 7.2 makes the consumer in any case, and 7.0 if there is something for it.
-    fn make_consumer(&mut self, all: &mut Vec<Command>, key: &str, group: &str, consumer: &str) {
+    fn make_consumer(&self, all: &mut Vec<Command>, key: &str, group: &str, consumer: &str) {
         let words = ["XGROUP", "CREATECONSUMER", key, group, consumer];
         all.push(words.iter().map(|word| word.as_bytes().to_vec()).collect());
     }
