@@ -86,7 +86,7 @@ impl<'a> Reading<'a> {
             return Err(SYNTAX.into());
         }
         reading.count = (args.len() - reading.first) / 2;
-        if (args.len() - reading.first) % 2 != 0 {
+        if !(args.len() - reading.first).is_multiple_of(2) {
             let symbol = if is_group { '>' } else { '$' };
             return Err(format!(
                 "ERR Unbalanced XREAD list of streams: for each stream key an ID or '{symbol}' \
