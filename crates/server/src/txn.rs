@@ -4,6 +4,9 @@
 //! The caller holds the locks of the keys. A command that fails has written nothing here: it checks
 //! before it writes.
 
+mod streams;
+mod visit;
+
 use std::{
     cell::{RefCell, RefMut},
     collections::BTreeMap,
@@ -60,6 +63,9 @@ pub(crate) enum Told {
 pub(crate) struct Pending {
     pub(crate) writes: Vec<(u8, Space, Writes)>,
     pub(crate) touched: Vec<Changed>,
+    /// Ranges of members that are removed before `writes` are written, with their databases'
+    /// numbers: see [`Txn::remove_members`].
+    pub(crate) ranges: Vec<(u8, KeyBound, KeyBound)>,
     /// For clients that listen, in the order in which it happened.
     pub(crate) told: Vec<Told>,
     /// How often something was written, and its bytes, those included that were written again.
@@ -78,7 +84,7 @@ pub(crate) struct Place {
 impl Pending {
     /// Returns true if nothing is to be written.
     pub(crate) fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.writes.is_empty() && self.ranges.is_empty()
     }
 
     /// The place before the command that comes next.
@@ -118,7 +124,8 @@ pub(crate) struct Txn<'s> {
     overlays: RefCell<Overlays>,
 }
 
-fn damaged() -> Error {
+/// The error for bytes that the server has not written.
+pub(crate) fn damaged() -> Error {
     Error::InvalidArgument("an entry is not as the server writes it".into())
 }
 
@@ -266,7 +273,8 @@ impl<'s> Txn<'s> {
     fn forget_members(&mut self, entry: &Entry) -> Result<()> {
         if entry.kind != Kind::String {
             let meta = entry.meta().ok_or_else(damaged)?;
-            if meta.count > 0 {
+            // A stream without entries may have groups.
+            if meta.count > 0 || entry.kind == Kind::Stream {
                 self.write(Space::Work, member::reclaim(meta.id), Some(Vec::new()));
             }
             if meta.times != 0 {
@@ -324,19 +332,14 @@ impl<'s> Txn<'s> {
 
     /// Writes an entry that another key had, with its members, in the place of nothing.
     pub(crate) fn put_moved(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
-        let value = match entry.kind {
-            Kind::String => entry::encode_string(entry.bytes(), entry.expires_ms),
-            kind => {
-                self.note_collection()?;
-                let meta = self.meta(entry)?;
-                if meta.times != 0 {
-                    // When the first of them ends is looked up by then.
-                    self.mark_fields(key, self.now_ms);
-                }
-                entry::encode_meta(kind, &meta, entry.expires_ms)
+        if entry.kind != Kind::String {
+            self.note_collection()?;
+            if self.meta(entry)?.times != 0 {
+                // When the first of them ends is looked up by then.
+                self.mark_fields(key, self.now_ms);
             }
-        };
-        self.put_entry(key, value, None, entry.expires_ms);
+        }
+        self.put_entry(key, entry.with_expiry(entry.expires_ms), None, entry.expires_ms);
         Ok(())
     }
 
@@ -353,11 +356,10 @@ impl<'s> Txn<'s> {
 
     /// Gives a key that has this entry another time of expiry; 0 for none.
     pub(crate) fn put_expiry(&mut self, key: &[u8], entry: &Entry, expires_ms: u64) -> Result<()> {
-        let value = match entry.kind {
-            Kind::String => entry::encode_string(entry.bytes(), expires_ms),
-            kind => entry::encode_meta(kind, &self.meta(entry)?, expires_ms),
-        };
-        self.put_entry(key, value, Some(entry), expires_ms);
+        if entry.kind != Kind::String {
+            self.meta(entry)?;
+        }
+        self.put_entry(key, entry.with_expiry(expires_ms), Some(entry), expires_ms);
         Ok(())
     }
 
@@ -442,14 +444,7 @@ impl<'s> Txn<'s> {
         to: KeyBound,
         reverse: bool,
     ) -> Result<Scan> {
-        let is_empty = match (&from, &to) {
-            (Bound::Included(a), Bound::Included(b)) => a > b,
-            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
-                a >= b
-            }
-        };
-        if is_empty {
+        if is_empty(&from, &to) {
             return Ok(Scan::Nothing);
         }
         let stored = space.of(self.db()?).range((from.clone(), to.clone()));
@@ -472,6 +467,17 @@ impl<'s> Txn<'s> {
     pub(crate) fn members(&self, prefix: &[u8]) -> Result<Scan> {
         let (from, to) = prefix_range(prefix);
         self.scan(Space::Members, from, to, false)
+    }
+}
+
+/// Returns true if no key is between two ends.
+fn is_empty(from: &KeyBound, to: &KeyBound) -> bool {
+    match (from, to) {
+        (Bound::Included(a), Bound::Included(b)) => a > b,
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+            a >= b
+        }
     }
 }
 

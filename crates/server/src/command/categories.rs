@@ -55,6 +55,7 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         Group::HyperLogLogs => Some("hyperloglog"),
         Group::Geo => Some("geo"),
         Group::PubSub => Some("pubsub"),
+        Group::Streams => Some("stream"),
         _ => None,
     };
     let is_connection = group == Group::Connection || name == "command";

@@ -106,6 +106,34 @@ pub(super) const PUBSUB: &[&str] = &[
     "    Return the number of subscribers for the specified shard level channel(s)",
 ];
 
+/// Of `XGROUP`.
+pub(super) const XGROUP: &[&str] = &[
+    "CREATE <key> <groupname> <id|$> [option]",
+    "    Create a new consumer group. Options are:",
+    "    * MKSTREAM",
+    "      Create the empty stream if it does not exist.",
+    "    * ENTRIESREAD entries_read",
+    "      Set the group's entries_read counter (internal use).",
+    "CREATECONSUMER <key> <groupname> <consumer>",
+    "    Create a new consumer in the specified group.",
+    "DELCONSUMER <key> <groupname> <consumer>",
+    "    Remove the specified consumer.",
+    "DESTROY <key> <groupname>",
+    "    Remove the specified group.",
+    "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+    "    Set the current group ID and entries_read counter.",
+];
+
+/// Of `XINFO`.
+pub(super) const XINFO: &[&str] = &[
+    "CONSUMERS <key> <groupname>",
+    "    Show consumers of <groupname>.",
+    "GROUPS <key>",
+    "    Show the stream consumer groups.",
+    "STREAM <key> [FULL [COUNT <count>]",
+    "    Show information about the stream.",
+];
+
 /// Replies with the parts of a command.
 pub(super) fn write(command: &str, parts: &[&str], out: &mut Reply) {
     out.array(parts.len() + 3);

@@ -6,7 +6,7 @@ use super::{Context, Done, NO_SUCH_KEY, SYNTAX, integer, is_word, sample};
 use crate::{
     clear, commit, counting,
     db::Db,
-    encode::{Entry, Kind, entry::decode_head, format::DATABASES, member},
+    encode::{Entry, Kind, Meta, entry::decode_head, format::DATABASES, member},
     fault::Fault,
     glob,
     key_event::KeyEvent,
@@ -172,17 +172,20 @@ fn copy_to(
         return Ok(true);
     }
     let old = txn.meta(entry)?;
-    let mut new = txn.new_meta()?;
-    (new.count, new.first) = (old.count, old.first);
+    let mut new = Meta { count: old.count, first: old.first, ..txn.new_meta()? };
     txn.number = here;
     let members = txn.members(&member::prefix(old.id))?;
     txn.number = there;
     for pair in members {
         let (key, value) = pair?;
+        if txn.is_removed(here, &key) {
+            continue;
+        }
         let mut copy = member::prefix(new.id);
         copy.extend_from_slice(member::field_of(&key));
         txn.put_member(copy, value.to_vec());
     }
+    let mut value = entry.with_number(new.id).ok_or("ERR an entry cannot be copied")?;
     if old.times != 0 {
         new.times = txn.new_meta()?.id;
         txn.number = here;
@@ -193,11 +196,10 @@ fn copy_to(
             let copy = [&member::prefix(new.times), member::field_of(&key)].concat();
             txn.put_member(copy, value.to_vec());
         }
-        txn.mark_fields(to, txn.now_ms);
+        let bytes = crate::encode::entry::encode_meta(entry.kind, &new, entry.expires_ms);
+        value = Entry::decode(bytes.into()).ok_or("ERR an entry cannot be copied")?;
     }
-    let value = crate::encode::entry::encode_meta(entry.kind, &new, 0);
-    let value = Entry::decode(value.into()).ok_or("ERR an entry cannot be copied")?;
-    txn.put_expiry(to, &value, entry.expires_ms)?;
+    txn.put_moved(to, &value)?;
     txn.notify(COPIED, to);
     Ok(true)
 }

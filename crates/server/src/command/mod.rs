@@ -41,6 +41,7 @@ mod set_algebra;
 mod sets;
 mod settings;
 mod sort;
+mod streams;
 mod strings;
 mod table;
 mod tracking;

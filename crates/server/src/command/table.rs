@@ -127,7 +127,9 @@ impl MoreKeys {
                 let end = count.and_then(|n| usize::try_from(n).ok()?.checked_add(at + 1));
                 end.filter(|end| *end <= len).map_or(0..0, |end| at + 1..end)
             }
-            Self::Streams => find("streams").map_or(0..0, |at| at + 1..at + 1 + (len - at - 1) / 2),
+            Self::Streams => {
+                streams_at(args).map_or(0..0, |at| at + 1..at + 1 + (len - at - 1) / 2)
+            }
             Self::After(words) => {
                 let is_one = |at: &usize| words.iter().any(|word| is_word(args.at(*at), word));
                 let last = (1..len.saturating_sub(1)).rev().find(is_one);
@@ -135,6 +137,21 @@ impl MoreKeys {
             }
             Self::AllAfter(word) => find(word).map_or(0..0, |at| at + 1..len),
         }
+    }
+}
+
+/// The place of the word `STREAMS` among the options of a call, none of which it is an argument of.
+fn streams_at(args: Args<'_>) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        let option = args.get(at)?;
+        at += match option {
+            _ if is_word(option, "streams") => return Some(at),
+            _ if is_word(option, "group") => 3,
+            _ if is_word(option, "noack") => 1,
+            // BLOCK and COUNT.
+            _ => 2,
+        };
     }
 }
 
@@ -366,7 +383,8 @@ mod tests {
                 Pipelining::Alone => {
                     let apart = [Flags::SLOW, Flags::BLOCKING, Flags::KEY_PATTERNS];
                     let is_apart = apart.into_iter().any(|flag| flags.has(flag));
-                    let may_share = *locking == Locking::Exclusive && !is_apart;
+                    let may_share =
+                        *locking == Locking::Exclusive && !is_apart && command.parts.is_empty();
                     assert!(!may_share, "{name} may share a commit");
                 }
                 Pipelining::SharedRead => {
@@ -428,6 +446,8 @@ mod tests {
         }
         assert_eq!(places(MoreKeys::Streams, "xread COUNT 2 STREAMS a b 0 0"), 4..6);
         assert!(places(MoreKeys::Streams, "xread count 2").is_empty());
+        let group = "xreadgroup group streams c noack streams a >";
+        assert_eq!(places(MoreKeys::Streams, group), 6..7);
         let store = MoreKeys::After(&["store", "storedist"]);
         assert_eq!(places(store, "georadius k 1 2 3 m STORE a storedist b"), 9..10);
         assert!(places(store, "georadius k 1 2 3 m store").is_empty());

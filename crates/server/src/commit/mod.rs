@@ -88,13 +88,16 @@ pub(crate) fn in_background(databases: &Databases, batch: Batch) -> Result<()> {
 /// From the engine; nothing of it is visible.
 pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
     let databases = txn.databases;
-    let Pending { writes: pending, touched, told, .. } = std::mem::take(&mut txn.pending);
-    if pending.is_empty() {
+    if txn.pending.is_empty() {
         // What was published, and reads of absent keys.
-        tell(databases, told);
+        tell(databases, std::mem::take(&mut txn.pending).told);
         return Ok(());
     }
+    let Pending { writes: pending, ranges, touched, told, .. } = std::mem::take(&mut txn.pending);
     let (mut all, mut changes) = (databases.engine.batch(), Changes::default());
+    for (number, from, to) in ranges {
+        all.remove_range(&databases.numbered(number)?.members, (from, to));
+    }
     for (number, space, writes) in pending {
         let db = databases.numbered(number)?;
         let keyspace = space.of(db);

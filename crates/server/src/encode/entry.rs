@@ -107,6 +107,22 @@ impl Entry {
         Some(Meta { id: word(0)?, count: word(8)?, first, times })
     }
 
+    /// The bytes of the same entry with another time of expiry.
+    pub(crate) fn with_expiry(&self, expires_ms: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(9 + self.bytes().len());
+        push_head(&mut out, self.kind, expires_ms);
+        out.extend_from_slice(self.bytes());
+        out
+    }
+
+    /// The entry of a collection that has another number and is the same otherwise; none if the
+    /// bytes are damaged.
+    pub(crate) fn with_number(&self, id: u64) -> Option<Self> {
+        let mut value = self.value.to_vec();
+        value.get_mut(self.body..self.body + 8)?.copy_from_slice(&id.to_le_bytes());
+        Some(Self { value: value.into(), ..self.clone() })
+    }
+
     /// Returns true if the entry has ended at `now_ms`.
     #[inline]
     pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
@@ -188,7 +204,19 @@ mod tests {
         for bytes in [&[][..], &[9], &[0x80, 1, 2], &[0x0F]] {
             assert!(Entry::decode(bytes.into()).is_none(), "{bytes:?}");
         }
-        assert_eq!(Entry::decode([3_u8, 1][..].into()).unwrap().meta(), None);
+        let short = Entry::decode([3_u8, 1][..].into()).unwrap();
+        assert!(short.meta().is_none() && short.with_number(1).is_none());
+    }
+
+    #[test]
+    fn an_entry_may_have_another_time_and_number() {
+        let meta = Meta { id: 5, count: 6, first: 7, times: 0 };
+        let entry = Entry::decode(encode_meta(Kind::List, &meta, 8).into()).unwrap();
+        assert_eq!(entry.with_expiry(0), encode_meta(Kind::List, &meta, 0));
+        assert_eq!(entry.with_expiry(9), encode_meta(Kind::List, &meta, 9));
+        let other = entry.with_number(10).unwrap();
+        assert_eq!(other.meta(), Some(Meta { id: 10, ..meta }));
+        assert_eq!(other.expires_ms, 8);
     }
 
     #[test]

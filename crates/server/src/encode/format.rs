@@ -39,6 +39,19 @@ pub(crate) const ZSET_BY_SCORE: u8 = 1;
 pub(crate) const TIMES_BY_FIELD: u8 = 0;
 pub(crate) const TIMES_BY_END: u8 = 1;
 
+/// In a stream's member key after the number: an entry; a group by its name; what belongs to a
+/// group.
+pub(crate) const STREAM_ENTRY: u8 = 0;
+pub(crate) const STREAM_GROUP: u8 = 1;
+pub(crate) const STREAM_OF_GROUP: u8 = 2;
+
+/// After a group's number: a consumer by its name, a consumer's name, a pending entry, a pending
+/// entry by its consumer.
+pub(crate) const GROUP_CONSUMER: u8 = 0;
+pub(crate) const GROUP_CONSUMER_NAME: u8 = 1;
+pub(crate) const GROUP_PENDING: u8 = 2;
+pub(crate) const GROUP_OWNED: u8 = 3;
+
 /// First byte of a work key: a collection to reclaim, a time of expiry, a time at which a field of
 /// a hash ends.
 pub(crate) const WORK_RECLAIM: u8 = 0;

@@ -6,5 +6,8 @@
 pub(crate) mod entry;
 pub(crate) mod format;
 pub(crate) mod member;
+pub(crate) mod stream;
+pub(crate) mod stream_member;
 
 pub(crate) use entry::{Entry, Kind, Meta};
+pub(crate) use stream::{ConsumerRecord, GroupRecord, PendingRecord, StreamId, StreamMeta};

@@ -1,0 +1,271 @@
+//! Streams and their groups: beside a model, and what no comparison with Redis 7.0 can show.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Client, Value, config, start};
+use rhumb_server::Running;
+use rhumb_testkit::random::Random;
+
+/// An identifier of the model: its milliseconds, with 0 as the second part.
+type Id = u64;
+
+/// A stream with one group: its entries, the last one delivered, and who has what pending.
+#[derive(Default)]
+struct Model {
+    entries: BTreeMap<Id, String>,
+    last: Id,
+    delivered: Id,
+    pending: BTreeMap<Id, (String, i64)>,
+}
+
+impl Model {
+    fn read(&mut self, consumer: &str, count: usize) -> Vec<Id> {
+        let new: Vec<Id> =
+            self.entries.range(self.delivered + 1..).map(|(id, _)| *id).take(count).collect();
+        for id in &new {
+            self.pending.insert(*id, (consumer.to_owned(), 1));
+            self.delivered = *id;
+        }
+        new
+    }
+
+    fn of(&self, consumer: &str) -> Vec<Id> {
+        let own = self.pending.iter().filter(|(_, (other, _))| other == consumer);
+        own.map(|(id, _)| *id).collect()
+    }
+
+    fn trim(&mut self, keep: usize) -> i64 {
+        let mut removed = 0;
+        while self.entries.len() > keep {
+            self.entries.pop_first();
+            removed += 1;
+        }
+        removed
+    }
+}
+
+fn items(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        Value::Null | Value::NullArray => Vec::new(),
+        other => panic!("no array: {other:?}"),
+    }
+}
+
+/// The identifiers of entries, or of pairs that begin with one.
+fn ids(entries: Value) -> Vec<Id> {
+    let id = |entry: Value| {
+        let text = match entry {
+            Value::Array(parts) => parts[0].text(),
+            other => other.text(),
+        };
+        text.split('-').next().unwrap().parse().unwrap()
+    };
+    items(entries).into_iter().map(id).collect()
+}
+
+/// What `XREADGROUP` of one stream has read.
+fn read_ids(reply: Value) -> Vec<Id> {
+    match items(reply).pop() {
+        Some(Value::Array(mut stream)) => ids(stream.pop().unwrap()),
+        _ => Vec::new(),
+    }
+}
+
+fn check(client: &mut Client, model: &Model) {
+    assert_eq!(client.run("XLEN s"), Value::Int(model.entries.len() as i64));
+    let all: Vec<Id> = model.entries.keys().copied().collect();
+    assert_eq!(ids(client.run("XRANGE s - +")), all);
+    let reversed: Vec<Id> = all.iter().rev().copied().collect();
+    assert_eq!(ids(client.run("XREVRANGE s + -")), reversed);
+    let pending = items(client.run("XPENDING s g - + 100000"));
+    let told: Vec<(Id, String, Value)> = pending
+        .into_iter()
+        .map(|entry| {
+            let parts = items(entry);
+            let id = parts[0].text().trim_end_matches("-0").parse().unwrap();
+            (id, parts[1].text(), parts[3].clone())
+        })
+        .collect();
+    let expected: Vec<(Id, String, Value)> = model
+        .pending
+        .iter()
+        .map(|(id, (consumer, count))| (*id, consumer.clone(), Value::Int(*count)))
+        .collect();
+    assert_eq!(told, expected);
+    let summary = items(client.run("XPENDING s g"));
+    assert_eq!(summary[0], Value::Int(model.pending.len() as i64));
+    if let (Some((first, _)), Some((last, _))) =
+        (model.pending.first_key_value(), model.pending.last_key_value())
+    {
+        assert_eq!(summary[1].text(), format!("{first}-0"));
+        assert_eq!(summary[2].text(), format!("{last}-0"));
+    }
+    for entry in items(summary[3].clone()) {
+        let [name, count] = &items(entry)[..] else { panic!("no pair") };
+        assert_eq!(count.text(), model.of(&name.text()).len().to_string());
+    }
+}
+
+#[test]
+fn a_stream_with_a_group_is_as_its_model() {
+    let (dir, server, mut client) = start();
+    let (mut random, mut model) = (Random::new(7), Model::default());
+    assert_eq!(client.run("XGROUP CREATE s g 0 MKSTREAM"), Value::ok());
+    for step in 0..3000 {
+        let consumer = format!("c{}", random.index(3));
+        let near = model.last.saturating_sub(random.index(60) as u64);
+        match random.index(12) {
+            0..=4 => {
+                model.last += 1 + random.index(3) as u64;
+                model.entries.insert(model.last, format!("v{step}"));
+                client.run(&format!("XADD s {}-0 f v{step}", model.last));
+            }
+            5 => {
+                let gone = i64::from(model.entries.remove(&near).is_some());
+                assert_eq!(client.run(&format!("XDEL s {near}-0")), Value::Int(gone));
+            }
+            6..=7 => {
+                let count = 1 + random.index(5);
+                let line = format!("XREADGROUP GROUP g {consumer} COUNT {count} STREAMS s >");
+                assert_eq!(read_ids(client.run(&line)), model.read(&consumer, count));
+            }
+            8 => {
+                let gone = i64::from(model.pending.remove(&near).is_some());
+                assert_eq!(client.run(&format!("XACK s g {near}-0")), Value::Int(gone));
+            }
+            9 => {
+                let line = format!("XREADGROUP GROUP g {consumer} STREAMS s 0");
+                let own = model.of(&consumer);
+                assert_eq!(read_ids(client.run(&line)), own);
+                for id in own.iter().filter(|id| model.entries.contains_key(id)) {
+                    model.pending.get_mut(id).unwrap().1 += 1;
+                }
+            }
+            10 => {
+                let reply = items(client.run(&format!("XAUTOCLAIM s g {consumer} 0 0 COUNT 3")));
+                let some: Vec<Id> = model.pending.keys().copied().take(3).collect();
+                let (here, gone): (Vec<Id>, Vec<Id>) =
+                    some.into_iter().partition(|id| model.entries.contains_key(id));
+                assert_eq!(
+                    (ids(reply[1].clone()), ids(reply[2].clone())),
+                    (here.clone(), gone.clone())
+                );
+                for id in here {
+                    let pending = model.pending.get_mut(&id).unwrap();
+                    *pending = (consumer.clone(), pending.1 + 1);
+                }
+                gone.iter().for_each(|id| drop(model.pending.remove(id)));
+            }
+            _ if step % 20 == 0 => {
+                let keep = random.index(300);
+                let removed = Value::Int(model.trim(keep));
+                assert_eq!(client.run(&format!("XTRIM s MAXLEN {keep}")), removed);
+            }
+            _ => {
+                let pending = Value::Int(model.of(&consumer).len() as i64);
+                model.pending.retain(|_, (other, _)| *other != consumer);
+                assert_eq!(client.run(&format!("XGROUP DELCONSUMER s g {consumer}")), pending);
+            }
+        }
+        if step % 50 == 0 {
+            check(&mut client, &model);
+        }
+    }
+    check(&mut client, &model);
+    server.stop().unwrap();
+    let server = Running::start(config(&dir)).unwrap();
+    check(&mut Client::connect(server.address()), &model);
+}
+
+fn fill(client: &mut Client, key: &str, from: u64, count: u64) {
+    for id in from..from + count {
+        client.run(&format!("XADD {key} {id}-0 f v"));
+    }
+}
+
+#[test]
+fn trimming_counts_exactly_from_either_end() {
+    let (_dir, _server, mut client) = start();
+    fill(&mut client, "s", 1, 2500);
+    for (line, removed, first, length) in [
+        ("XTRIM s MAXLEN 2490", 10, 11, 2490),
+        ("XTRIM s MINID 111", 100, 111, 2390),
+        ("XTRIM s MAXLEN ~ 2345", 0, 111, 2390),
+        ("XTRIM s MAXLEN ~ 2190", 200, 311, 2190),
+        ("XTRIM s MINID ~ 620 LIMIT 250", 200, 511, 1990),
+        ("XTRIM s MAXLEN 40", 1950, 2461, 40),
+    ] {
+        assert_eq!(client.run(line), Value::Int(removed), "{line}");
+        assert_eq!(client.run("XLEN s"), Value::Int(length), "{line}");
+        assert_eq!(ids(client.run("XRANGE s - + COUNT 1")), [first], "{line}");
+        assert_eq!(ids(client.run("XRANGE s - +")).len() as i64, length, "{line}");
+    }
+}
+
+#[test]
+fn what_is_trimmed_is_gone_within_its_transaction() {
+    let (_dir, _server, mut client) = start();
+    fill(&mut client, "s", 1, 200);
+    client.run("MULTI");
+    for line in [
+        "XTRIM s MAXLEN 0",
+        "XSETID s 0-0",
+        "XADD s 150-0 f again",
+        "XADD s 300-0 f v",
+        "XRANGE s - +",
+        "COPY s t",
+        "XRANGE t - +",
+    ] {
+        client.run(line);
+    }
+    let replies = items(client.run("EXEC"));
+    assert_eq!(replies[0], Value::Int(200));
+    assert_eq!(ids(replies[4].clone()), [150, 300]);
+    assert_eq!(ids(replies[6].clone()), [150, 300]);
+    for key in ["s", "t"] {
+        assert_eq!(ids(client.run(&format!("XRANGE {key} - +"))), [150, 300], "{key}");
+    }
+}
+
+#[test]
+fn a_group_that_is_made_again_has_nothing_of_the_one_before() {
+    let (_dir, _server, mut client) = start();
+    fill(&mut client, "s", 1, 20);
+    client.run("XGROUP CREATE s g 0");
+    client.run("XREADGROUP GROUP g c STREAMS s >");
+    client.run("MULTI");
+    client.run("XGROUP DESTROY s g");
+    client.run("XGROUP CREATE s g 15");
+    client.run("XREADGROUP GROUP g d STREAMS s >");
+    client.run("XPENDING s g");
+    let replies = items(client.run("EXEC"));
+    assert_eq!(read_ids(replies[2].clone()), [16, 17, 18, 19, 20]);
+    assert_eq!(items(replies[3].clone())[0], Value::Int(5));
+    assert_eq!(items(client.run("XINFO CONSUMERS s g")).len(), 1);
+}
+
+#[test]
+fn the_last_entry_is_read_by_a_plus() {
+    let (_dir, _server, mut client) = start();
+    assert_eq!(client.run("XREAD STREAMS s +"), Value::NullArray);
+    fill(&mut client, "s", 1, 5);
+    assert_eq!(read_ids(client.run("XREAD STREAMS s +")), [5]);
+    client.run("XDEL s 5-0");
+    assert_eq!(read_ids(client.run("XREAD COUNT 7 STREAMS s +")), [4]);
+}
+
+#[test]
+fn a_consumer_is_made_though_there_is_nothing_for_it() {
+    let (_dir, _server, mut client) = start();
+    client.run("XGROUP CREATE s g $ MKSTREAM");
+    assert_eq!(client.run("XREADGROUP GROUP g a STREAMS s >"), Value::NullArray);
+    client.run("XAUTOCLAIM s g b 0 0");
+    client.run("XCLAIM s g c 0 1-1");
+    let consumers = items(client.run("XINFO CONSUMERS s g"));
+    let names: Vec<String> =
+        consumers.into_iter().map(|consumer| items(consumer)[1].text()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+}
