@@ -1,16 +1,20 @@
 //! Whole values in and out of the store, as the items that `rdb` reads and writes. The one place
 //! that knows both how a value lies in the store and what it is to Redis.
 
+mod stream;
+
 use std::ops::Bound;
 
 use rhumb::Slice;
 
 use crate::{
-    encode::{Entry, Kind, Meta, member},
+    encode::{Entry, Kind, Meta, entry::push_head, member},
     fault::Fault,
     rdb::{Item, ValueKind},
-    txn::{Scan, Space, Txn, Writes},
+    txn::{Scan, Space, Txn, Writes, damaged},
 };
+
+use stream::StreamWriter;
 
 /// Why a value is refused that has a member or field twice, none at all, or items of another type.
 pub(crate) const BAD_DATA: &str = "ERR Bad data format";
@@ -21,16 +25,16 @@ const MEMBER_TOO_LONG: &str = "ERR a field or member has at most 65504 bytes";
 /// Bytes of a collection that [`ValueWriter::flush_if_large`] leaves pending.
 const PENDING_BYTES_MAX: usize = 1 << 20;
 
-/// What a value of the store is in a dump; none if no dump can have it.
-pub(crate) fn kind_of(entry: &Entry) -> Option<ValueKind> {
-    Some(match entry.kind {
+/// What a value of the store is in a dump.
+pub(crate) fn kind_of(entry: &Entry) -> ValueKind {
+    match entry.kind {
         Kind::String => ValueKind::String,
         Kind::List => ValueKind::List,
         Kind::Set => ValueKind::Set,
         Kind::Zset => ValueKind::Zset,
         Kind::Hash => ValueKind::Hash,
-        Kind::Stream => return None,
-    })
+        Kind::Stream => ValueKind::Stream,
+    }
 }
 
 /// A value that is written item by item. Nothing of it is in the transaction before
@@ -39,6 +43,7 @@ pub(crate) struct ValueWriter {
     kind: Kind,
     meta: Meta,
     string: Option<Vec<u8>>,
+    stream: Option<StreamWriter>,
     members: Writes,
     bytes: usize,
     /// Members were committed before: they are reclaimed unless the value is finished.
@@ -58,15 +63,21 @@ impl ValueWriter {
             ValueKind::Set => Kind::Set,
             ValueKind::Zset => Kind::Zset,
             ValueKind::Hash => Kind::Hash,
-            ValueKind::Stream => return Err("ERR a stream cannot be stored from a dump".into()),
+            ValueKind::Stream => Kind::Stream,
             ValueKind::Module => return Err(BAD_DATA.into()),
         };
-        let meta = match kind {
-            Kind::String => Meta { id: 0, count: 0, first: 0, times: 0 },
-            _ => txn.new_meta()?,
-        };
+        let (mut meta, mut stream) = (Meta { id: 0, count: 0, first: 0, times: 0 }, None);
+        match kind {
+            Kind::String => {}
+            Kind::Stream => {
+                let new = txn.new_stream()?;
+                meta.id = new.id;
+                stream = Some(StreamWriter::new(new));
+            }
+            _ => meta = txn.new_meta()?,
+        }
         let members = Writes::new();
-        Ok(Self { kind, meta, string: None, members, bytes: 0, is_flushed: false })
+        Ok(Self { kind, meta, string: None, stream, members, bytes: 0, is_flushed: false })
     }
 
     fn put(&mut self, txn: &Txn<'_>, key: Vec<u8>, value: Vec<u8>) -> Result<(), Fault> {
@@ -112,10 +123,24 @@ impl ValueWriter {
                 check_member(&field)?;
                 self.put(txn, member::field(id, &field), value)?;
             }
+            (Kind::Stream, Item::Stream(item)) => {
+                return self.with_stream(txn, |stream, put| stream.push(item, put));
+            }
             _ => return Err(BAD_DATA.into()),
         }
         self.meta.count += 1;
         Ok(())
+    }
+
+    fn with_stream(
+        &mut self,
+        txn: &Txn<'_>,
+        work: impl FnOnce(&mut StreamWriter, &mut stream::Put<'_>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let Some(mut stream) = self.stream.take() else { return Err(BAD_DATA.into()) };
+        let done = work(&mut stream, &mut |key, value| self.put(txn, key, value));
+        self.stream = Some(stream);
+        done
     }
 
     /// Leaves what there is of a large collection in the transaction, which the caller commits;
@@ -143,12 +168,18 @@ impl ValueWriter {
         self.bytes
     }
 
-    /// Says why the value cannot be finished.
+    /// Says, after the last item, why the value cannot be finished.
     ///
     /// # Errors
     ///
-    /// If it has nothing.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    /// If it has nothing, or not all that belongs to it; and from the engine.
+    pub(crate) fn check(&mut self, txn: &Txn<'_>) -> Result<(), Fault> {
+        if self.kind == Kind::Stream {
+            self.with_stream(txn, StreamWriter::end_group)?;
+            // One without entries may be.
+            let is_described = self.stream.as_ref().is_some_and(StreamWriter::is_described);
+            return if is_described { Ok(()) } else { Err(BAD_DATA.into()) };
+        }
         let has_some = self.string.is_some() || self.meta.count > 0;
         if has_some { Ok(()) } else { Err(BAD_DATA.into()) }
     }
@@ -174,6 +205,13 @@ impl ValueWriter {
         }
         if let Some(before) = before {
             txn.delete(key, before)?;
+        }
+        if let Some(stream) = &self.stream {
+            let mut value = Vec::with_capacity(128);
+            push_head(&mut value, Kind::Stream, expires_ms);
+            stream.meta.push_to(&mut value);
+            let entry = Entry::decode(value.into()).ok_or_else(damaged)?;
+            return txn.put_moved(key, &entry);
         }
         txn.put_collection(key, self.kind, &self.meta, expires_ms);
         Ok(())
@@ -208,6 +246,10 @@ pub(crate) fn read<E: From<rhumb::Error>>(
 ) -> Result<(), E> {
     if entry.kind == Kind::String {
         return each(Item::String(entry.bytes().to_vec()));
+    }
+    if entry.kind == Kind::Stream {
+        let meta = txn.stream_meta(entry)?;
+        return stream::read(txn, &meta, &mut |item| each(Item::Stream(item)));
     }
     let meta = txn.meta(entry)?;
     for pair in members(txn, entry.kind, &meta)? {

@@ -24,7 +24,7 @@ pub(super) fn payload(
     entry: &Entry,
     bytes_max: usize,
 ) -> Result<Vec<u8>, Fault> {
-    let kind = values::kind_of(entry).ok_or("ERR a value of this type cannot be dumped")?;
+    let kind = values::kind_of(entry);
     context.check_length(values::items_of(&context.txn, entry)?)?;
     let mut value = ValueBytes::new(kind);
     values::read(&context.txn, entry, |item| -> Result<(), Fault> {
@@ -105,7 +105,7 @@ fn value_of(
             return Err(format!("ERR the value has more than {bytes_max} bytes").into());
         }
     }
-    value.check()?;
+    value.check(&context.txn)?;
     if source.offset() < bytes.len() as u64 {
         return Err(BAD_DATA.into());
     }

@@ -37,7 +37,6 @@ pub(crate) use error::RdbError;
 pub(crate) use items::{Item, Items, ValueKind};
 pub(crate) use payload::{finish_payload, open_payload};
 pub(crate) use source::Source;
-#[cfg(test)]
 pub(crate) use stream::{StreamId, StreamInfo, StreamItem};
 pub(crate) use value_bytes::ValueBytes;
 pub(crate) use write::{DumpWriter, begin_value, push_item, type_of};

@@ -95,11 +95,7 @@ impl Store {
                     all.ended += 1;
                     continue;
                 }
-                let Some(kind) = values::kind_of(&entry) else {
-                    let key = key.escape_ascii();
-                    let what = format!("the key \"{key}\" has a value that no dump can hold");
-                    return Err(TransferError::Failed(what));
-                };
+                let kind = values::kind_of(&entry);
                 if !std::mem::replace(&mut is_named, true) {
                     writer.database(database as u64)?;
                 }
@@ -210,7 +206,7 @@ impl Target for StoreTarget<'_> {
                 commit::transaction(&mut self.txn)?;
             }
         }
-        value.check()?;
+        value.check(&self.txn)?;
         let before = self.txn.edit(&head.key)?;
         value.finish(&mut self.txn, &head.key, before.as_ref(), head.expires_ms)?;
         if self.txn.pending.bytes >= PENDING_BYTES_MAX {
