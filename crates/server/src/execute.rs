@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    command::{Client, Command, Context, Done, Flags, Locking, keys_of},
+    command::{COMMANDS, Client, Command, Context, Done, Flags, Locking, keys_of},
     commit::{self, CommitGroups, CommitHandle},
     db::{Databases, now_ms},
     fault::{Fault, Wait},
@@ -53,6 +53,12 @@ fn lock<'s>(
 /// A command and its arguments, which are right for it.
 pub(crate) type Call<'a> = (&'static Command, Args<'a>);
 
+/// Counts a call that replies with an error.
+#[cold]
+fn count_failed(server: &Server, (command, args): Call<'_>) {
+    server.metrics.by_command.count_failed(COMMANDS.slot_of(command, args));
+}
+
 /// What the commands of one client are run with.
 pub(crate) struct Runner<'r, 's> {
     pub(crate) server: &'s Server,
@@ -72,8 +78,9 @@ impl<'s> Runner<'_, 's> {
     }
 
     /// Takes back the replies from `from` on and writes the error of a command that failed.
-    fn reply_error(&mut self, from: usize, done: Done) {
+    fn reply_error(&mut self, call: Call<'_>, from: usize, done: Done) {
         if let Err(fault) = done {
+            count_failed(self.server, call);
             self.out.truncate(from);
             fault.report(&self.server.databases, self.out);
         }
@@ -95,7 +102,7 @@ impl<'s> Runner<'_, 's> {
             self.out.truncate(from);
             return Some(wait);
         }
-        self.reply_error(from, done);
+        self.reply_error(call, from, done);
         self.note_if_slow(call, began.elapsed());
         None
     }
@@ -145,7 +152,7 @@ impl<'s> Runner<'_, 's> {
                 Err(Fault::TakesLong)
             }
             Err(fault) => {
-                self.reply_error(from, Err(fault));
+                self.reply_error((command, args), from, Err(fault));
                 Ok(None)
             }
         }
@@ -175,6 +182,7 @@ impl<'s> Runner<'_, 's> {
             let from = context.out.len();
             context.txn.go_on_at(at);
             if let Err(fault) = (command.run)(&mut context, args) {
+                count_failed(context.server, (command, args));
                 context.out.truncate(from);
                 fault.report(&context.server.databases, context.out);
             }
@@ -228,6 +236,7 @@ impl<'s> Runner<'_, 's> {
         for (command, args) in calls.clone() {
             let from = context.out.len();
             if let Err(fault) = (command.run)(&mut context, args) {
+                count_failed(context.server, (command, args));
                 context.out.truncate(from);
                 fault.report(databases, context.out);
             }

@@ -95,6 +95,9 @@ pub(crate) struct Txn<'s> {
     pub(crate) overwrites: Option<Batch>,
     /// How many strings were written there.
     pub(crate) overwritten: usize,
+    /// How many keys that were looked up to be read were there, and were not.
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
 }
 
 fn damaged() -> Error {
@@ -113,6 +116,8 @@ impl<'s> Txn<'s> {
             ahead_taken: 0,
             overwrites: None,
             overwritten: 0,
+            hits: 0,
+            misses: 0,
         }
     }
 
@@ -179,8 +184,10 @@ impl<'s> Txn<'s> {
 
     /// The key's entry, if it is there and has not ended.
     pub(crate) fn read(&mut self, key: &[u8]) -> Result<Option<Entry>> {
-        let entry = self.raw(key)?;
-        Ok(entry.filter(|entry| !entry.is_expired(self.now_ms)))
+        let entry = self.raw(key)?.filter(|entry| !entry.is_expired(self.now_ms));
+        self.hits += u64::from(entry.is_some());
+        self.misses += u64::from(entry.is_none());
+        Ok(entry)
     }
 
     fn raw(&mut self, key: &[u8]) -> Result<Option<Entry>> {
@@ -203,6 +210,7 @@ impl<'s> Txn<'s> {
         }
         self.forget_members(&entry)?;
         self.write(Space::Keys, key.to_vec(), None);
+        self.databases.ended_keys.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }
 

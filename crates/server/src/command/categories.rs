@@ -6,7 +6,7 @@ use super::table::{Command, Flags, Group};
 const DANGEROUS: [&str; 7] = ["flushall", "flushdb", "info", "keys", "role", "shutdown", "swapdb"];
 
 /// Commands for operators; those of several parts have them in their parts only.
-const ADMIN: [&str; 2] = ["role", "shutdown"];
+const ADMIN: [&str; 3] = ["lastsave", "role", "shutdown"];
 
 /// Commands on keys that are not in the family.
 const KEYSPACE: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
@@ -34,14 +34,16 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         _ => None,
     };
     let is_connection = group == Group::Connection || name == "command";
+    let is_admin = ADMIN.contains(&name) || (command.flags.has(Flags::ADMIN) && name != "config");
+    let is_connection = is_connection || ["asking", "readonly", "readwrite"].contains(&name);
     let all = [
         is_on_keys.then_some("keyspace"),
         command.flags.has(Flags::READ).then_some("read"),
         command.flags.has(Flags::WRITE).then_some("write"),
         family,
-        ADMIN.contains(&name).then_some("admin"),
+        is_admin.then_some("admin"),
         Some(speed),
-        DANGEROUS.contains(&name).then_some("dangerous"),
+        (is_admin || DANGEROUS.contains(&name)).then_some("dangerous"),
         is_connection.then_some("connection"),
         (group == Group::Transactions).then_some("transaction"),
     ];

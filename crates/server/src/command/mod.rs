@@ -4,6 +4,7 @@
 //! commits: `execute` takes the locks that the command's row in the table asks for, and has
 //! committed what the handler left pending. One file for each family of commands.
 
+mod acl;
 mod categories;
 mod client;
 mod connection;
@@ -12,16 +13,20 @@ mod expiry;
 mod hashes;
 mod help;
 mod info;
+mod info_stats;
 mod keys;
 mod lists;
+mod memory;
 mod numbers;
 mod object;
+mod operations;
 mod ordered;
 mod sample;
 mod scan;
 mod server;
 mod sets;
 mod settings;
+mod slowness;
 mod strings;
 mod table;
 pub(crate) mod transactions;
@@ -39,6 +44,7 @@ use crate::{
 };
 
 pub(crate) use client::Client;
+pub(crate) use slowness::note_slow;
 pub(crate) use table::{
     COMMANDS, Command, Flags, KeyPlaces, Locking, MoreKeys, Pipelining, find, takes,
 };
@@ -95,9 +101,12 @@ impl Context<'_, '_> {
         Ok(())
     }
 
-    /// Adds the `GET`s of absent keys to the server's figure: once for a run of commands.
+    /// Adds the `GET`s of absent keys, and the keys that were looked up, to the server's figures:
+    /// once for a run of commands.
     pub(crate) fn count_absent(&mut self) {
         self.server.metrics.count_absent(std::mem::take(&mut self.absent));
+        let lookups = (std::mem::take(&mut self.txn.hits), std::mem::take(&mut self.txn.misses));
+        self.server.metrics.count_lookups(lookups.0, lookups.1);
     }
 
     /// The entry of a key that is absent or of this type.

@@ -1,12 +1,17 @@
 //! `CONFIG`: the settings that clients ask for, under the names that Redis gives them.
 
-use super::{Context, Done, SYNTAX, connection::wrong_part_arity, help, is_word};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{COMMANDS, Context, Done, SYNTAX, connection::wrong_part_arity, help, is_word};
 use crate::{
     config::{Fsync, Limits},
     fault::Fault,
     glob,
     log::{Event, Value},
-    resp::{Args, number::parse_i64},
+    resp::{
+        Args,
+        number::{parse_f64, parse_i64},
+    },
     server::Server,
 };
 
@@ -19,6 +24,12 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
         ("appendonly", "yes".to_owned()),
         ("bind", config.listen.ip().to_string()),
         ("client-output-buffer-limit", output_limit(&config.limits)),
+        ("enable-debug-command", config.enable_debug_command.name().to_owned()),
+        ("latency-monitor-threshold", server.slow.monitor_ms().to_string()),
+        ("latency-tracking", yes_or_no(server.metrics.by_command.tracks_latency.load(Relaxed))),
+        ("latency-tracking-info-percentiles", percentiles(server)),
+        ("slowlog-log-slower-than", server.slow.log_us().to_string()),
+        ("slowlog-max-len", server.slow.log.len_max().to_string()),
         ("databases", crate::encode::format::DATABASES.to_string()),
         ("dir", config.data.display().to_string()),
         ("maxclients", limits.clients.to_string()),
@@ -34,6 +45,15 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
             config.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
         ),
     ]
+}
+
+fn yes_or_no(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
+}
+
+fn percentiles(server: &Server) -> String {
+    let all: Vec<String> = server.percentiles.read().iter().map(ToString::to_string).collect();
+    all.join(" ")
 }
 
 /// The limits of replies that are not taken, in the form of Redis: hard, soft, and the seconds
@@ -55,6 +75,7 @@ pub(super) fn config(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         context.out.ok();
     } else if is_word(part, "resetstat") && args.len() == 2 {
         context.server.metrics.reset();
+        context.server.databases.ended_keys.store(0, Relaxed);
         context.out.ok();
     } else {
         return Err(wrong_part_arity(args));
@@ -81,12 +102,29 @@ enum Change {
     Clients(usize),
     IdleSeconds(u64),
     Password(Vec<u8>),
+    MonitorMs(u64),
+    TracksLatency(bool),
+    Percentiles(Vec<f64>),
+    SlowUs(i64),
+    SlowEntries(usize),
 }
 
 /// The settings that can be changed, and the one that can be changed by number: its bounds.
-const CHANGEABLE: [&str; 4] = ["appendfsync", "maxclients", "requirepass", "timeout"];
+const CHANGEABLE: [&str; 9] = [
+    "appendfsync",
+    "latency-monitor-threshold",
+    "latency-tracking",
+    "latency-tracking-info-percentiles",
+    "maxclients",
+    "requirepass",
+    "slowlog-log-slower-than",
+    "slowlog-max-len",
+    "timeout",
+];
 const CLIENTS_BOUNDS: (i64, i64) = (1, u32::MAX as i64);
 const TIMEOUT_BOUNDS: (i64, i64) = (0, i32::MAX as i64);
+const SLOW_US_BOUNDS: (i64, i64) = (-1, i64::MAX);
+const COUNT_BOUNDS: (i64, i64) = (0, i64::MAX);
 
 fn refused(name: &[u8], why: &str) -> Fault {
     let name = String::from_utf8_lossy(name);
@@ -133,9 +171,35 @@ fn change(name: &[u8], value: &[u8]) -> Result<Change, Fault> {
         Change::Clients(usize::try_from(within(name, value, CLIENTS_BOUNDS)?).unwrap_or(usize::MAX))
     } else if is("timeout") {
         Change::IdleSeconds(within(name, value, TIMEOUT_BOUNDS)?.unsigned_abs())
+    } else if is("latency-monitor-threshold") {
+        Change::MonitorMs(within(name, value, COUNT_BOUNDS)?.unsigned_abs())
+    } else if is("slowlog-log-slower-than") {
+        Change::SlowUs(within(name, value, SLOW_US_BOUNDS)?)
+    } else if is("slowlog-max-len") {
+        let entries = within(name, value, COUNT_BOUNDS)?;
+        Change::SlowEntries(usize::try_from(entries).unwrap_or(usize::MAX))
+    } else if is("latency-tracking") {
+        let on = is_word(value, "yes");
+        if !on && !is_word(value, "no") {
+            return Err(refused(name, "argument must be 'yes' or 'no'"));
+        }
+        Change::TracksLatency(on)
+    } else if is("latency-tracking-info-percentiles") {
+        Change::Percentiles(percentile_list(name, value)?)
     } else {
         Change::Password(value.to_vec())
     })
+}
+
+/// How many percentiles are given, at most: `INFO` has all of them for each command.
+const PERCENTILES_MAX: usize = 16;
+
+fn percentile_list(name: &[u8], value: &[u8]) -> Result<Vec<f64>, Fault> {
+    let words = value.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    let wrong = "Invalid latency-tracking-info-percentiles list: each is from 0 to 100";
+    let one = |word: &[u8]| parse_f64(word).filter(|share| (0.0..=100.0).contains(share));
+    let all: Option<Vec<f64>> = words.take(PERCENTILES_MAX + 1).map(one).collect();
+    all.filter(|all| all.len() <= PERCENTILES_MAX).ok_or_else(|| refused(name, wrong))
 }
 
 /// All of the changes, or none.
@@ -153,6 +217,17 @@ fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             Change::Fsync(fsync) => server.databases.set_fsync(fsync),
             Change::Clients(clients) => server.limits.write().clients = clients,
             Change::IdleSeconds(seconds) => server.limits.write().idle_seconds = seconds,
+            Change::MonitorMs(ms) => server.slow.set_monitor_ms(ms),
+            Change::TracksLatency(on) => {
+                server.metrics.by_command.tracks_latency.store(on, Relaxed);
+                if !on {
+                    (0..COMMANDS.slots())
+                        .for_each(|s| server.metrics.by_command.forget_latencies(s));
+                }
+            }
+            Change::Percentiles(shares) => *server.percentiles.write() = shares,
+            Change::SlowUs(us) => server.slow.set_log_us(us),
+            Change::SlowEntries(most) => server.slow.log.set_len_max(most),
             Change::Password(password) => server
                 .set_password(&password)
                 .map_err(|error| Fault::from(format!("ERR CONFIG SET failed - {error}")))?,
