@@ -265,7 +265,7 @@ fn keys_of(db: &Db, in_tables: u64) -> rhumb::Result<Keys> {
             ttl_ms += end - now;
         }
     }
-    let ttl_ms = if ending == 0 { 0 } else { ttl_ms / ending };
+    let ttl_ms = ttl_ms.checked_div(ending).unwrap_or(0);
     if let Some(Tally { keys, expires }) = db.count.known() {
         let number = |count: i64| u64::try_from(count).unwrap_or(0);
         return Ok(Keys { keys: number(keys), expires: number(expires), ttl_ms });
