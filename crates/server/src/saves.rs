@@ -1,6 +1,6 @@
-//! Copies of the data that clients ask for with `SAVE` and `BGSAVE`: a checkpoint of the engine in a
-//! directory beside the data, which takes the place of the one before. At most one is written at a
-//! time.
+//! Copies of the data that clients ask for with `SAVE` and `BGSAVE`: a checkpoint of the engine in
+//! a directory beside the data, which takes the place of the one before. At most one is written at
+//! a time.
 
 use std::{
     fs, io,

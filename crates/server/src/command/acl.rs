@@ -1,4 +1,5 @@
-//! `ACL`: there is one user, `default`, which may do all. Its password is the setting `requirepass`.
+//! `ACL`: there is one user, `default`, who may do all. Its password is the setting
+//! `requirepass`.
 
 use super::{Context, Done, help, is_word};
 use crate::{fault::Fault, resp::Args};

@@ -61,20 +61,10 @@ pub(super) fn operations() -> Vec<Command> {
     let row = |name, arity, flags, run: Handler, text| {
         plain(Group::Server, name, arity, flags, run, text)
     };
-    let cluster = |name, arity, flags, run: Handler, text| {
-        plain(Group::Cluster, name, arity, flags, run, text)
-    };
-    vec![
+    let mut rows = vec![
         with_parts(
             ACL_PARTS,
             row("acl", -2, Flags::NONE, acl::acl, ("O(1)", "The only user, who may do all")),
-        ),
-        cluster(
-            "asking",
-            1,
-            Flags::FAST,
-            ops::no_cluster,
-            ("O(1)", "Refused: there is no cluster"),
         ),
         row(
             "bgrewriteaof",
@@ -84,18 +74,7 @@ pub(super) fn operations() -> Vec<Command> {
             ("O(tables)", "Begins a copy of the data"),
         ),
         row("bgsave", -1, ADMIN, ops::bgsave, ("O(tables)", "Begins a copy of the data")),
-        with_parts(
-            CLUSTER_PARTS,
-            cluster(
-                "cluster",
-                -2,
-                Flags::NONE,
-                ops::no_cluster,
-                ("O(1)", "Refused: there is no cluster"),
-            ),
-        ),
         slow(row("debug", -2, ADMIN, ops::debug, ("O(1)", "For tests, if the settings allow it"))),
-        row("failover", -1, ADMIN, ops::failover, ("O(1)", "Refused: there are no replicas")),
         row("lastsave", 1, Flags::FAST, ops::lastsave, ("O(1)", "When the data were copied last")),
         with_parts(
             LATENCY_PARTS,
@@ -124,6 +103,49 @@ pub(super) fn operations() -> Vec<Command> {
             MODULE_PARTS,
             row("module", -2, Flags::NONE, ops::module, ("O(1)", "Says that there are no modules")),
         ),
+        slow(row("save", 1, ADMIN, ops::save, ("O(tables)", "Writes a copy of the data"))),
+        with_parts(
+            SLOWLOG_PARTS,
+            row(
+                "slowlog",
+                -2,
+                Flags::NONE,
+                slowness::slowlog,
+                ("O(entries)", "Commands that took long"),
+            ),
+        ),
+    ];
+    rows.extend(alone());
+    rows
+}
+
+/// What a server without replicas and without a cluster says to those who ask for them.
+fn alone() -> Vec<Command> {
+    let row = |name, arity, flags, run: Handler, text| {
+        plain(Group::Server, name, arity, flags, run, text)
+    };
+    let cluster = |name, arity, flags, run: Handler, text| {
+        plain(Group::Cluster, name, arity, flags, run, text)
+    };
+    vec![
+        cluster(
+            "asking",
+            1,
+            Flags::FAST,
+            ops::no_cluster,
+            ("O(1)", "Refused: there is no cluster"),
+        ),
+        with_parts(
+            CLUSTER_PARTS,
+            cluster(
+                "cluster",
+                -2,
+                Flags::NONE,
+                ops::no_cluster,
+                ("O(1)", "Refused: there is no cluster"),
+            ),
+        ),
+        row("failover", -1, ADMIN, ops::failover, ("O(1)", "Refused: there are no replicas")),
         row("psync", -3, ADMIN, ops::sync, ("O(1)", "Refused: there is no replication")),
         cluster(
             "readonly",
@@ -147,18 +169,7 @@ pub(super) fn operations() -> Vec<Command> {
             ops::replicaof,
             ("O(1)", "Takes NO ONE, since this is a master"),
         ),
-        slow(row("save", 1, ADMIN, ops::save, ("O(tables)", "Writes a copy of the data"))),
         row("slaveof", 3, ADMIN, ops::replicaof, ("O(1)", "Takes NO ONE, since this is a master")),
-        with_parts(
-            SLOWLOG_PARTS,
-            row(
-                "slowlog",
-                -2,
-                Flags::NONE,
-                slowness::slowlog,
-                ("O(entries)", "Commands that took long"),
-            ),
-        ),
         row("sync", 1, ADMIN, ops::sync, ("O(1)", "Refused: there is no replication")),
     ]
 }
