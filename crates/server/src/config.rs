@@ -55,6 +55,37 @@ impl Fsync {
     }
 }
 
+/// Who may use `DEBUG`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DebugCommand {
+    /// Nobody.
+    #[default]
+    No,
+    /// Everyone that may use the commands of operators.
+    Yes,
+    /// Such clients of the same machine.
+    Local,
+}
+
+impl DebugCommand {
+    /// The name of the setting, as in Redis.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::Yes => "yes",
+            Self::Local => "local",
+        }
+    }
+
+    /// The setting of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::No, Self::Yes, Self::Local].into_iter().find(|one| one.name() == name)
+    }
+}
+
 /// What strangers may take.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -190,6 +221,8 @@ pub struct Config {
     pub fsync: Fsync,
     /// File whose first line is the password; without one, every client may do all.
     pub requirepass_file: Option<PathBuf>,
+    /// Who may use `DEBUG`, which is for tests.
+    pub enable_debug_command: DebugCommand,
     /// Address of the metrics and the status page.
     #[serde(deserialize_with = "quantity::address_if_any")]
     pub metrics: Option<SocketAddr>,
@@ -236,6 +269,7 @@ impl Default for Config {
             memory_bytes: 512 << 20,
             fsync: Fsync::default(),
             requirepass_file: None,
+            enable_debug_command: DebugCommand::default(),
             metrics: None,
             allow_open: false,
             metrics_open: false,

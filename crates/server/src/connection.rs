@@ -224,6 +224,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn run_commands(&mut self) -> Result<(), End> {
         let began = Instant::now();
         let mut mark = began;
+        self.session.clock = began;
         let (mut commands, mut output, input) = (0, 0, self.input.len());
         // Commands may have come while the client had stopped.
         let mut may_have_more = false;
@@ -243,6 +244,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     // of all of them.
                     tokio::task::yield_now().await;
                     mark = Instant::now();
+                    self.session.clock = mark;
                     self.session.finish_waiting(&self.server, &mut self.out);
                     mark = self.note_time(mark, ran);
                 }
@@ -262,6 +264,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     self.send().await?;
                     self.make_room().await?;
                     mark = Instant::now();
+                    self.session.clock = mark;
                 }
             }
             commands += complete;
@@ -362,7 +365,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Tells of commands that took long together since `since`, unless one of them was told of;
     /// returns the time.
     fn note_time(&self, since: Instant, commands: usize) -> Instant {
-        let (now, info) = (Instant::now(), &self.session.client.info);
+        // The session has just looked at the clock.
+        let (now, info) = (self.session.clock, &self.session.client.info);
         if self.server.is_slow(now - since) && !info.was_slow.swap(false, Ordering::Relaxed) {
             let name = COMMANDS.name(info.last_command.load(Ordering::Relaxed));
             self.server.note_slow(info, name, (commands, commands), now - since);

@@ -76,6 +76,8 @@ pub(crate) struct Databases {
     fsync: AtomicU8,
     /// True if something was committed since the last sync of each second.
     unsynced: AtomicBool,
+    /// Keys that were removed because their time was over, by the sweeper or by a write.
+    pub(crate) ended_keys: AtomicU64,
     /// Batches that were submitted and are not finished.
     pub(crate) submitted: AtomicUsize,
     pub(crate) locks: Locks,
@@ -96,7 +98,8 @@ fn damaged(what: &'static str) -> Error {
     Error::InvalidArgument(what.into())
 }
 
-fn keyspace_name(number: usize, part: &str) -> String {
+/// The name of one of the keyspaces of a number.
+pub(crate) fn keyspace_name(number: usize, part: &str) -> String {
     format!("db{number}.{part}")
 }
 
@@ -143,6 +146,7 @@ impl Databases {
             reserved_ids: Mutex::new(next_id),
             fsync: AtomicU8::new(0),
             unsynced: AtomicBool::new(true),
+            ended_keys: AtomicU64::new(0),
             submitted: AtomicUsize::new(0),
             locks: Locks::default(),
             watches: Watches::new(interest.clone()),

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    command::{Client, Command, Context, Done, Flags, Locking, keys_of},
+    command::{COMMANDS, Client, Command, Context, Done, Flags, Locking, keys_of},
     commit::{self, CommitGroups, CommitHandle},
     db::{Databases, now_ms},
     fault::{Fault, Wait},
@@ -54,6 +54,12 @@ fn lock<'s>(
 /// A command and its arguments, which are right for it.
 pub(crate) type Call<'a> = (&'static Command, Args<'a>);
 
+/// Counts a call that replies with an error.
+#[cold]
+fn count_failed(server: &Server, (command, args): Call<'_>) {
+    server.metrics.by_command.count_failed(COMMANDS.slot_of(command, args));
+}
+
 /// What the commands of one client are run with.
 pub(crate) struct Runner<'r, 's> {
     pub(crate) server: &'s Server,
@@ -92,8 +98,9 @@ impl<'s> Runner<'_, 's> {
     }
 
     /// Takes back the replies from `from` on and writes the error of a command that failed.
-    fn reply_error(&mut self, from: usize, done: Done) {
+    fn reply_error(&mut self, call: Call<'_>, from: usize, done: Done) {
         if let Err(fault) = done {
+            count_failed(self.server, call);
             self.out.truncate(from);
             fault.report(&self.server.databases, self.out);
         }
@@ -115,7 +122,7 @@ impl<'s> Runner<'_, 's> {
             self.out.truncate(from);
             return Some(wait);
         }
-        self.reply_error(from, done);
+        self.reply_error(call, from, done);
         self.note_if_slow(call, began.elapsed());
         None
     }
@@ -166,7 +173,7 @@ impl<'s> Runner<'_, 's> {
                 Err(Fault::TakesLong)
             }
             Err(fault) => {
-                self.reply_error(from, Err(fault));
+                self.reply_error((command, args), from, Err(fault));
                 Ok(None)
             }
         }
@@ -197,6 +204,7 @@ impl<'s> Runner<'_, 's> {
             let from = context.out.len();
             context.txn.go_on_at(at);
             if let Err(fault) = (command.run)(&mut context, args) {
+                count_failed(context.server, (command, args));
                 context.out.truncate(from);
                 fault.report(&context.server.databases, context.out);
             }
@@ -252,6 +260,7 @@ impl<'s> Runner<'_, 's> {
         for (command, args) in calls.clone() {
             let from = context.out.len();
             if let Err(fault) = (command.run)(&mut context, args) {
+                count_failed(context.server, (command, args));
                 context.out.truncate(from);
                 fault.report(databases, context.out);
             }

@@ -171,8 +171,8 @@ fn latency(server: &Server) -> String {
 fn server_metrics(server: &Server) -> Vec<Metric> {
     let (metrics, clients) = (&server.metrics, &server.clients);
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as f64;
-    let calls = COMMANDS.iter().enumerate().map(|(at, command)| {
-        (format!("{{command=\"{}\"}}", command.name), metrics.calls(at) as f64)
+    let calls = (0..COMMANDS.slots()).map(|slot| {
+        (format!("{{command=\"{}\"}}", COMMANDS.name(slot)), metrics.calls(slot) as f64)
     });
     let calls = Metric {
         name: "rhumb_commands_total",
@@ -228,7 +228,7 @@ fn server_metrics(server: &Server) -> Vec<Metric> {
         counter(
             "rhumb_expired_keys_total",
             "Keys removed at their end.",
-            metrics.expired_keys() as f64,
+            count(&server.databases.ended_keys),
         ),
         counter(
             "rhumb_reclaimed_collections_total",

@@ -68,7 +68,7 @@ pub fn resp(data: &[u8]) {
 static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
     let data = std::env::temp_dir().join(format!("rhumb-fuzz-{}", std::process::id()));
     let config = Config { data, memory_bytes: 16 << 20, fsync: Fsync::No, ..Config::default() };
-    let server = Server::open(config, Arc::new(crate::log::Log::silent()), COMMANDS.len())
+    let server = Server::open(config, Arc::new(crate::log::Log::silent()), COMMANDS.slots())
         .expect("an empty directory can be opened");
     // So that there is somebody to share commits with.
     for _ in 0..2 {

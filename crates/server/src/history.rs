@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::metrics::{Histogram, Metrics};
+use crate::{command_stats::Histogram, metrics::Metrics};
 
 /// Seconds of the time that the present figures are of.
 const MINUTE: usize = 60;
@@ -210,13 +210,13 @@ mod tests {
             kept.since(MINUTE).unwrap()
         };
         end_second(&metrics);
-        metrics.count(1, 1);
+        metrics.count(1, 1, Duration::ZERO);
         metrics.count_batch(1, Duration::from_secs(2), 0, 0);
         let recent = end_second(&metrics);
         assert_eq!((recent.commands(), recent.latency_ns_max), (1, 2_000_000_000));
         assert!(recent.latencies.percentile_ns(0.5) >= 2_000_000_000);
         for _ in 0..MINUTE {
-            metrics.count(0, 1);
+            metrics.count(0, 1, Duration::ZERO);
             metrics.count_batch(1, Duration::from_micros(5), 0, 0);
             end_second(&metrics);
         }

@@ -27,6 +27,7 @@ mod accept;
 mod clear;
 mod clients;
 mod command;
+mod command_stats;
 mod commit;
 mod config;
 mod config_error;
@@ -71,11 +72,13 @@ mod ranks;
 mod rdb;
 mod remembered;
 pub mod resp;
+mod saves;
 mod segments;
 mod server;
 mod session;
 mod share;
 mod share_name;
+mod slow;
 mod status;
 mod sweep;
 #[cfg(feature = "tls")]
@@ -92,7 +95,7 @@ mod workers;
 
 use std::{fmt, io, net::SocketAddr, sync::Arc};
 
-pub use config::{Config, Fsync, Limits};
+pub use config::{Config, DebugCommand, Fsync, Limits};
 pub use config_error::ConfigError;
 pub use error::ServeError;
 pub use listen::Ready;
@@ -119,7 +122,8 @@ pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeErro
 
 /// Opens the data, and shares what is to be shared before clients come.
 fn open(config: Config, log: &Arc<log::Log>) -> Result<Arc<server::Server>, ServeError> {
-    let server = Arc::new(server::Server::open(config, Arc::clone(log), command::COMMANDS.len())?);
+    let server =
+        Arc::new(server::Server::open(config, Arc::clone(log), command::COMMANDS.slots())?);
     share::start(&server)?;
     Ok(server)
 }

@@ -8,23 +8,24 @@ use std::{
     time::Duration,
 };
 
-/// Buckets of the latency histogram: four for each power of two of nanoseconds.
-const BUCKETS: usize = 4 * 40;
+use crate::command_stats::{BUCKETS, CommandStats, Histogram, bucket_of, zeros};
 
 /// All figures.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// By a command's place in the table.
-    calls: Box<[AtomicU64]>,
+    /// By a command's slot in the table.
+    pub(crate) by_command: CommandStats,
     latency: Box<[AtomicU64]>,
     latency_ns_total: AtomicU64,
     /// The longest command since this was taken last.
     latency_ns_max: AtomicU64,
     /// `GET`s of absent keys.
     absent: AtomicU64,
+    /// Keys that were looked up by reads: those that were there, and those that were not.
+    hits: AtomicU64,
+    misses: AtomicU64,
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
-    expired_keys: AtomicU64,
     reclaimed_collections: AtomicU64,
     protocol_errors: AtomicU64,
     refused_passwords: AtomicU64,
@@ -32,38 +33,43 @@ pub(crate) struct Metrics {
     /// Commands of the last second.
     per_second: AtomicU64,
     last_total: AtomicU64,
-}
-
-fn zeros(len: usize) -> Box<[AtomicU64]> {
-    (0..len).map(|_| AtomicU64::new(0)).collect()
+    /// Bytes of the last second, in and out, and what they were in all at its end.
+    bytes_per_second: [AtomicU64; 2],
+    last_bytes: [AtomicU64; 2],
+    /// The most memory that the server counted at the end of a second.
+    memory_peak: AtomicU64,
 }
 
 impl Metrics {
-    /// Nothing counted, of this number of commands.
-    pub(crate) fn new(commands: usize) -> Self {
+    /// Nothing counted, of commands with this number of slots.
+    pub(crate) fn new(slots: usize) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
-            calls: zeros(commands),
+            by_command: CommandStats::new(slots),
             latency: zeros(BUCKETS),
             latency_ns_total: zero(),
             latency_ns_max: zero(),
             absent: zero(),
+            hits: zero(),
+            misses: zero(),
             input_bytes: zero(),
             output_bytes: zero(),
-            expired_keys: zero(),
             reclaimed_collections: zero(),
             protocol_errors: zero(),
             refused_passwords: zero(),
             slow_commands: zero(),
             per_second: zero(),
             last_total: zero(),
+            bytes_per_second: [zero(), zero()],
+            last_bytes: [zero(), zero()],
+            memory_peak: zero(),
         }
     }
 
-    /// Counts calls of a command.
+    /// Counts calls of a command, by its slot, that took this long each.
     #[inline]
-    pub(crate) fn count(&self, command: usize, calls: usize) {
-        self.calls[command].fetch_add(calls as u64, Relaxed);
+    pub(crate) fn count(&self, slot: usize, calls: usize, each: Duration) {
+        self.by_command.count(slot, calls, each);
     }
 
     /// Counts a batch of commands that took so long together: each takes its share.
@@ -90,12 +96,27 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn absent(&self) -> u64 {
-        self.absent.load(Relaxed)
+    /// Counts keys that reads found, and that they did not.
+    #[inline]
+    pub(crate) fn count_lookups(&self, hits: u64, misses: u64) {
+        if hits > 0 {
+            self.hits.fetch_add(hits, Relaxed);
+        }
+        if misses > 0 {
+            self.misses.fetch_add(misses, Relaxed);
+        }
     }
 
-    pub(crate) fn count_expired(&self, keys: u64) {
-        self.expired_keys.fetch_add(keys, Relaxed);
+    pub(crate) fn keyspace_hits(&self) -> u64 {
+        self.hits.load(Relaxed)
+    }
+
+    pub(crate) fn keyspace_misses(&self) -> u64 {
+        self.misses.load(Relaxed)
+    }
+
+    pub(crate) fn absent(&self) -> u64 {
+        self.absent.load(Relaxed)
     }
 
     pub(crate) fn count_reclaimed(&self) {
@@ -118,13 +139,13 @@ impl Metrics {
         self.slow_commands.load(Relaxed)
     }
 
-    /// Calls of the command at a place of the table.
-    pub(crate) fn calls(&self, command: usize) -> u64 {
-        self.calls[command].load(Relaxed)
+    /// Calls of the command of a slot.
+    pub(crate) fn calls(&self, slot: usize) -> u64 {
+        self.by_command.calls(slot)
     }
 
     pub(crate) fn commands_total(&self) -> u64 {
-        self.calls.iter().map(|calls| calls.load(Relaxed)).sum()
+        self.by_command.all_calls().iter().sum()
     }
 
     pub(crate) fn commands_per_second(&self) -> u64 {
@@ -137,10 +158,6 @@ impl Metrics {
 
     pub(crate) fn output_bytes(&self) -> u64 {
         self.output_bytes.load(Relaxed)
-    }
-
-    pub(crate) fn expired_keys(&self) -> u64 {
-        self.expired_keys.load(Relaxed)
     }
 
     pub(crate) fn reclaimed_collections(&self) -> u64 {
@@ -167,12 +184,22 @@ impl Metrics {
 
     /// The histogram of latencies since the start.
     pub(crate) fn latencies(&self) -> Histogram {
-        Histogram(self.latency.iter().map(|bucket| bucket.load(Relaxed)).collect())
+        Histogram::of(&self.latency)
     }
 
-    /// Calls of every command, by its place in the table.
+    /// Calls of every command, by its slot.
     pub(crate) fn all_calls(&self) -> Box<[u64]> {
-        self.calls.iter().map(|calls| calls.load(Relaxed)).collect()
+        self.by_command.all_calls()
+    }
+
+    /// Bytes of the last second, in and out.
+    pub(crate) fn bytes_per_second(&self) -> [u64; 2] {
+        [0, 1].map(|at| self.bytes_per_second[at].load(Relaxed))
+    }
+
+    /// The most memory that was counted, with what is counted now.
+    pub(crate) fn memory_peak(&self, now: u64) -> u64 {
+        self.memory_peak.fetch_max(now, Relaxed).max(now)
     }
 
     /// Ends a second.
@@ -180,6 +207,10 @@ impl Metrics {
         let total = self.commands_total();
         let before = self.last_total.swap(total, Relaxed);
         self.per_second.store(total.saturating_sub(before), Relaxed);
+        for (at, bytes) in [self.input_bytes(), self.output_bytes()].into_iter().enumerate() {
+            let before = self.last_bytes[at].swap(bytes, Relaxed);
+            self.bytes_per_second[at].store(bytes.saturating_sub(before), Relaxed);
+        }
     }
 
     /// Begins again at zero.
@@ -188,84 +219,26 @@ impl Metrics {
             &self.latency_ns_total,
             &self.latency_ns_max,
             &self.absent,
+            &self.hits,
+            &self.misses,
             &self.input_bytes,
             &self.output_bytes,
-            &self.expired_keys,
             &self.reclaimed_collections,
             &self.protocol_errors,
             &self.refused_passwords,
             &self.slow_commands,
             &self.last_total,
+            &self.memory_peak,
         ];
-        let all = self.calls.iter().chain(self.latency.iter()).chain(one_by_one);
+        self.by_command.reset();
+        let all = self.latency.iter().chain(&self.last_bytes).chain(one_by_one);
         all.for_each(|counter| counter.store(0, Relaxed));
     }
-}
-
-/// How many commands took how long.
-#[derive(Clone, Debug)]
-pub(crate) struct Histogram(Box<[u64]>);
-
-impl Histogram {
-    /// What was counted since `before`.
-    pub(crate) fn since(&self, before: &Self) -> Self {
-        // The counters may have begun again at zero meanwhile.
-        Self(self.0.iter().zip(&before.0).map(|(now, then)| now.saturating_sub(*then)).collect())
-    }
-
-    /// How many commands.
-    pub(crate) fn count(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    /// How many commands took less than two to the power of `exponent` nanoseconds; it is at least
-    /// 3.
-    pub(crate) fn below(&self, exponent: u32) -> u64 {
-        let buckets = (4 * (exponent as usize - 2)).min(BUCKETS);
-        self.0[..buckets].iter().sum()
-    }
-
-    /// The nanoseconds that this share of the commands did not pass; 0 if there were none. At most
-    /// a quarter too high.
-    pub(crate) fn percentile_ns(&self, share: f64) -> u64 {
-        let wanted = (self.count() as f64 * share).ceil() as u64;
-        let mut passed = 0;
-        for (bucket, count) in self.0.iter().enumerate() {
-            passed += count;
-            if passed >= wanted && passed > 0 {
-                return bucket_end(bucket);
-            }
-        }
-        0
-    }
-}
-
-/// The bucket of a time in nanoseconds.
-fn bucket_of(ns: u64) -> usize {
-    let ns = ns.max(4);
-    let power = ns.ilog2() as usize;
-    let quarter = (ns >> (power - 2)) as usize & 3;
-    ((power - 2) * 4 + quarter).min(BUCKETS - 1)
-}
-
-/// The time at which a bucket ends, in nanoseconds.
-fn bucket_end(bucket: usize) -> u64 {
-    (5 + bucket as u64 % 4) << (bucket / 4)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_within_their_buckets() {
-        for ns in [1, 4, 5, 7, 8, 100, 1023, 1024, 1_000_000, 123_456_789] {
-            let bucket = bucket_of(ns);
-            assert!(ns < bucket_end(bucket), "{ns}");
-            assert!(bucket == 0 || bucket_end(bucket - 1) <= ns.max(4), "{ns}");
-        }
-        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
-    }
 
     #[test]
     fn percentiles_are_a_quarter_off_at_most() {

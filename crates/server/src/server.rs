@@ -30,11 +30,16 @@ use crate::{
     pause::Pause,
     random::Random,
     remembered::Remembered,
+    saves::Saves,
+    slow::Slow,
 };
 
 /// Ranks of sorted sets may take this part of `--memory`: they are some hundredths of the members,
 /// which lie in it too.
 const RANKS_PART: u64 = 64;
+
+/// The percentiles of latencies that Redis gives by default.
+const PERCENTILES_DEFAULT: [f64; 3] = [50.0, 99.0, 99.9];
 
 /// A server: its databases, its clients, its settings, its figures.
 pub(crate) struct Server {
@@ -46,6 +51,12 @@ pub(crate) struct Server {
     pub(crate) metrics: Metrics,
     pub(crate) history: History,
     pub(crate) models: Models,
+    pub(crate) slow: Slow,
+    pub(crate) saves: Arc<Saves>,
+    /// True if ended keys are not reclaimed: a client may say so, for tests.
+    pub(crate) keeps_ended: AtomicBool,
+    /// The percentiles of latencies that `INFO` gives.
+    pub(crate) percentiles: RwLock<Vec<f64>>,
     /// What other processes read without asking; taken when the server ends.
     pub(crate) shared: RwLock<Option<Shared>>,
     /// The password, if clients have to say one.
@@ -112,6 +123,7 @@ impl Server {
         log.write(Event::RecoveryEnded, "the data are open", &fields);
         let mut random = Random::new();
         let run_id = (0..3).map(|_| format!("{:016x}", random.next())).collect::<String>();
+        let saves = Arc::new(Saves::new(&config.data));
         Ok(Self {
             limits: RwLock::new(config.limits.clone()),
             remembered: Remembered::new("maxmemory", config.memory_bytes.to_string()),
@@ -124,6 +136,10 @@ impl Server {
             metrics: Metrics::new(commands),
             history: History::default(),
             models: Models::default(),
+            slow: Slow::default(),
+            saves,
+            keeps_ended: AtomicBool::new(false),
+            percentiles: RwLock::new(PERCENTILES_DEFAULT.to_vec()),
             shared: RwLock::new(None),
             password: RwLock::new(password.map(Arc::from)),
             started: Instant::now(),
@@ -198,6 +214,7 @@ impl Server {
 
     /// Ends a second of the history.
     pub(crate) fn end_second(&self, stats: &rhumb::Stats) {
+        self.metrics.memory_peak(self.memory_bytes(stats));
         self.history.end_second(&self.metrics, stats, || Now {
             memory_bytes: self.memory_bytes(stats),
             // The files are counted while nobody waits for the history's lock.

@@ -13,13 +13,13 @@ mod waiting;
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
     clients::ClientInfo,
     command::{
-        Client, Command, Flags, Pipelining, listening as listens,
+        self, COMMANDS, Client, Command, Flags, Pipelining, listening as listens,
         transactions::{self, Queue},
     },
     config::Fsync,
@@ -27,7 +27,7 @@ use crate::{
     fault::Fault,
     http_request::is_http,
     log::Event,
-    resp::{Frames, ReadLimits, Reply},
+    resp::{Args, Frames, ReadLimits, Reply},
     server::Server,
     worker_state::WorkerState,
 };
@@ -36,6 +36,13 @@ use refusal::{are_keys_short, unknown_command, wrong_arguments};
 use run::{Finder, Found, Pipeline, RUN_MAX, Run, is_overwrite, is_shared_read};
 use stopped::Stopped;
 use waiting::WaitingReplies;
+
+/// Counts the errors that were replied.
+fn count_errors(server: &Server, out: &mut Reply) {
+    if out.has_errors() {
+        server.metrics.by_command.count_errors(out.take_errors());
+    }
+}
 
 /// One client: its state, and what it has under way.
 pub(crate) struct Session {
@@ -51,6 +58,10 @@ pub(crate) struct Session {
     waiting: WaitingReplies,
     /// Why the client does not go on with its pipeline.
     stopped: Option<Stopped>,
+    /// When the last command ended, or the first one of those that came together began.
+    pub(crate) clock: Instant,
+    /// The slot of the command that is run by itself.
+    running: Option<usize>,
 }
 
 impl Session {
@@ -68,6 +79,8 @@ impl Session {
             run_max: RUN_MAX,
             waiting: WaitingReplies::default(),
             stopped: None,
+            clock: Instant::now(),
+            running: None,
         }
     }
 
@@ -151,7 +164,26 @@ impl Session {
             }
         }
         self.run_one(server, found, (pipeline, at), out);
+        self.end_one(server, found, args, out);
         1
+    }
+
+    /// Counts the command that was run by itself, or refused.
+    fn end_one(&mut self, server: &Server, found: Option<Found>, args: Args<'_>, out: &mut Reply) {
+        if let Some(slot) = self.running.take() {
+            let took = self.lap();
+            server.metrics.count(slot, 1, took);
+            command::note_slow(server, &self.client.info, took, (COMMANDS.of_slot(slot).0, args));
+        } else if let Some((index, _)) = found.filter(|_| out.has_errors()) {
+            server.metrics.by_command.count_rejected(COMMANDS.slot(index, args));
+        }
+        count_errors(server, out);
+    }
+
+    /// The time since the last command ended.
+    fn lap(&mut self) -> Duration {
+        let now = Instant::now();
+        now - std::mem::replace(&mut self.clock, now)
     }
 
     /// Runs the reads that come next as one read; returns how many were run.
@@ -171,7 +203,8 @@ impl Session {
             // Values that were read and not asked for were read in vain.
             self.run_max = if ran < run.len() { ran } else { (self.run_max * 2).min(RUN_MAX) };
         }
-        self.count_run(server, &run, ran);
+        self.count_run(server, pipeline, &run, ran);
+        count_errors(server, out);
         ran
     }
 
@@ -201,7 +234,8 @@ impl Session {
             Err(error) => Fault::from(error).report(&server.databases, out),
         }
         self.run_max = (self.run_max * 2).min(RUN_MAX);
-        self.count_run(server, &run, len);
+        self.count_run(server, pipeline, &run, len);
+        count_errors(server, out);
         len
     }
 
@@ -216,11 +250,17 @@ impl Session {
         server.clients.count() > 1 && server.databases.fsync() != Fsync::Always
     }
 
-    /// Counts the calls of a run of which `ran` commands were run.
-    fn count_run(&self, server: &Server, run: &Run, ran: usize) {
+    /// Counts the calls of a run of which `ran` commands were run: each took its share of the time.
+    fn count_run(&mut self, server: &Server, pipeline: Pipeline<'_>, run: &Run, ran: usize) {
+        let each = self.lap() / ran.max(1) as u32;
         for (index, calls) in run.counts(ran) {
-            server.metrics.count(index, calls);
+            server.metrics.count(index, calls, each);
             self.note_command(index);
+        }
+        for call in run.calls(pipeline).take(ran) {
+            if !command::note_slow(server, &self.client.info, each, call) {
+                break;
+            }
         }
     }
 
@@ -233,6 +273,8 @@ impl Session {
     pub(crate) fn finish_waiting(&mut self, server: &Server, out: &mut Reply) {
         if !self.waiting.is_empty() {
             self.waiting.finish(&server.databases, &self.worker.groups, out);
+            // The time of a shared commit is no command's.
+            self.clock = Instant::now();
         }
     }
 
@@ -285,8 +327,8 @@ impl Session {
         if !are_keys_short(command, args) {
             return self.refuse("ERR a key has at most 65536 bytes", out);
         }
-        server.metrics.count(index, 1);
-        self.note_command(index);
+        let slot = COMMANDS.slot(index, args);
+        self.note_command(slot);
         if let Some(queue) =
             self.client.queue.as_mut().filter(|_| !command.flags.has(Flags::NOT_QUEUED))
         {
@@ -300,6 +342,7 @@ impl Session {
             self.client.info.queued.store(queue.len(), Ordering::Relaxed);
             return out.simple("QUEUED");
         }
+        self.running = Some(slot);
         if self.client.queue.is_none() && self.may_join(server, command, pipeline, at) {
             let from = out.len();
             let joined = self.runner(server, out).join((command, args));

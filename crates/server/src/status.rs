@@ -73,7 +73,7 @@ pub(crate) fn status_json(server: &Server) -> String {
 fn minute_json(minute: &Recent) -> String {
     let rate = |count: u64| format!("{:.2}", minute.rate(count));
     let mut commands: Vec<(&str, u64)> =
-        COMMANDS.iter().zip(&minute.calls).map(|(command, calls)| (command.name, *calls)).collect();
+        (0..).map(|slot| COMMANDS.name(slot)).zip(minute.calls.iter().copied()).collect();
     commands.retain(|(_, calls)| *calls > 0);
     commands.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
     commands.truncate(COMMANDS_MAX);

@@ -4,7 +4,10 @@
 //! Nothing depends on it for its answers: what has ended is absent for every reader, and members of a
 //! removed collection are reached by nobody.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use rhumb::Result;
 
@@ -28,10 +31,11 @@ const SWEEP_TIME: Duration = Duration::from_millis(25);
 
 /// Sweeps all databases once. Returns true if there is more to do at once.
 pub(crate) fn sweep(server: &Server) -> Result<bool> {
-    if server.pause.is_on() {
+    if server.pause.is_on() || server.keeps_ended.load(Ordering::Relaxed) {
         return Ok(false);
     }
-    let until = Instant::now() + SWEEP_TIME;
+    let began = Instant::now();
+    let until = began + SWEEP_TIME;
     let mut more = false;
     for (number, db) in server.databases.opened() {
         while end_keys(server, number, db)? {
@@ -48,6 +52,7 @@ pub(crate) fn sweep(server: &Server) -> Result<bool> {
         }
         more |= reclaim(server, (number, db), until)?;
     }
+    server.slow.monitor("expire-cycle", began.elapsed());
     Ok(more)
 }
 
@@ -64,20 +69,17 @@ fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
     let _locks = databases.locks.many_exclusive(due().map(|(_, key)| key));
     databases.commit_submitted();
     let mut txn = Txn::new(databases, number, now);
-    let mut ended = 0;
     for (_, key) in due() {
         // The mark may be an old one: the entry says when the key ends.
         let is_over = |entry: &Entry| entry.is_expired(now);
         if db.keys.get(key)?.and_then(Entry::decode).is_some_and(|entry| is_over(&entry)) {
             txn.edit(key)?;
-            ended += 1;
         }
     }
     for (mark, _) in &marks {
         txn.remove_work(mark.to_vec());
     }
     commit::transaction(&mut txn)?;
-    server.metrics.count_expired(ended);
     Ok(marks.len() == CHUNK)
 }
 

@@ -122,6 +122,9 @@ pub(crate) struct Txn<'s> {
     pub(crate) overwritten: usize,
     /// What is pending of orders whose places were asked for.
     overlays: RefCell<Overlays>,
+    /// How many keys that were looked up to be read were there, and were not.
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
 }
 
 /// The error for bytes that the server has not written.
@@ -144,6 +147,8 @@ impl<'s> Txn<'s> {
             overwrites: None,
             overwritten: 0,
             overlays: RefCell::default(),
+            hits: 0,
+            misses: 0,
         }
     }
 
@@ -226,6 +231,8 @@ impl<'s> Txn<'s> {
     /// The key's entry, if it is there and has not ended.
     pub(crate) fn read(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         let entry = self.raw(key)?.filter(|entry| !entry.is_expired(self.now_ms));
+        self.hits += u64::from(entry.is_some());
+        self.misses += u64::from(entry.is_none());
         if entry.is_none() && self.is_read {
             self.notify(KeyEvent::MISS, key);
         }
@@ -254,6 +261,7 @@ impl<'s> Txn<'s> {
         self.write(Space::Keys, key.to_vec(), None);
         self.notify(KeyEvent::EXPIRED, key);
         self.mark(key, true);
+        self.databases.ended_keys.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }
 

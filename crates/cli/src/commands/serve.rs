@@ -4,8 +4,8 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use rhumb_server::{
-    Config, Fsync, LogFormat, LogLevel, Ready, ServeError, THREADS, parse_address, parse_memory,
-    parse_size,
+    Config, DebugCommand, Fsync, LogFormat, LogLevel, Ready, ServeError, THREADS, parse_address,
+    parse_memory, parse_size,
 };
 
 use crate::{
@@ -27,7 +27,7 @@ A file of options is TOML: db, listen, tls-listen, tls-cert,
 tls-key, unix, share, share-socket, share-listen, share-tls-listen,
 share-allow-users, share-allow-groups, share-table, share-address,
 share-memory, memory, fsync, requirepass-file, metrics,
-allow-open, metrics-open, threads, log-level, log-format, slow-command-ms,
+enable-debug-command, allow-open, metrics-open, threads, log-level, log-format, slow-command-ms,
 and a table [limits]. An option on the command line wins over the file.
 SIGTERM and SIGINT end the server once every client has its replies and the data are synced.";
 
@@ -96,6 +96,10 @@ pub(crate) struct Serve {
     /// File whose first line is the password that clients have to say
     #[arg(long, value_name = "FILE")]
     requirepass_file: Option<PathBuf>,
+    /// Who may use DEBUG, which is for tests: no, yes, or local for clients of this machine
+    /// [default: no]
+    #[arg(long, value_name = "WHO", value_parser = parse_debug)]
+    enable_debug_command: Option<DebugCommand>,
     /// Address of the Prometheus metrics and the status page
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
@@ -214,6 +218,8 @@ impl Serve {
         config.share_memory_bytes = self.share_memory.unwrap_or(config.share_memory_bytes);
         config.memory_bytes = self.memory.unwrap_or(config.memory_bytes);
         config.requirepass_file = self.requirepass_file.or(config.requirepass_file);
+        config.enable_debug_command =
+            self.enable_debug_command.unwrap_or(config.enable_debug_command);
         config.metrics = self.metrics.or(config.metrics);
         config.threads = self.threads.unwrap_or(config.threads);
         config.allow_open |= self.allow_open;
@@ -229,6 +235,10 @@ impl Serve {
         };
         Ok(config)
     }
+}
+
+fn parse_debug(text: &str) -> Result<DebugCommand, String> {
+    DebugCommand::from_name(text).ok_or_else(|| "it may be no, yes or local".to_owned())
 }
 
 fn parse_threads(text: &str) -> Result<usize, String> {

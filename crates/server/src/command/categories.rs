@@ -24,7 +24,7 @@ const DANGEROUS: [&str; 14] = [
 const SORTS: [&str; 2] = ["sort", "sort_ro"];
 
 /// Commands for operators; those of several parts have them in their parts only.
-const ADMIN: [&str; 5] = ["monitor", "pfdebug", "pfselftest", "role", "shutdown"];
+const ADMIN: [&str; 6] = ["lastsave", "monitor", "pfdebug", "pfselftest", "role", "shutdown"];
 
 /// Commands on keys that are not in the family.
 const KEYSPACE: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
@@ -59,6 +59,8 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         _ => None,
     };
     let is_connection = group == Group::Connection || name == "command";
+    let is_admin = ADMIN.contains(&name) || (command.flags.has(Flags::ADMIN) && name != "config");
+    let is_connection = is_connection || ["asking", "readonly", "readwrite"].contains(&name);
     let all = [
         is_on_keys.then_some("keyspace"),
         command.flags.has(Flags::READ).then_some("read"),
@@ -67,10 +69,10 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         sorts.then_some("set"),
         sorts.then_some("sortedset"),
         sorts.then_some("list"),
-        ADMIN.contains(&name).then_some("admin"),
+        is_admin.then_some("admin"),
         Some(speed),
         command.flags.has(Flags::BLOCKING).then_some("blocking"),
-        DANGEROUS.contains(&name).then_some("dangerous"),
+        (is_admin || DANGEROUS.contains(&name)).then_some("dangerous"),
         is_connection.then_some("connection"),
         (group == Group::Transactions).then_some("transaction"),
     ];

@@ -134,6 +134,94 @@ pub(super) const XINFO: &[&str] = &[
     "    Show information about the stream.",
 ];
 
+/// Of `SLOWLOG`.
+pub(super) const SLOWLOG: &[&str] = &[
+    "GET [<count>]",
+    "    Return top <count> entries from the slowlog (default: 10, -1 mean all).",
+    "    Entries are made of:",
+    "    id, timestamp, time in microseconds, arguments array, client IP and port,",
+    "    client name",
+    "LEN",
+    "    Return the length of the slowlog.",
+    "RESET",
+    "    Reset the slowlog.",
+];
+
+/// Of `LATENCY`.
+pub(super) const LATENCY: &[&str] = &[
+    "DOCTOR",
+    "    Return a human readable latency analysis report.",
+    "GRAPH <event>",
+    "    Return an ASCII latency graph for the <event> class.",
+    "HISTORY <event>",
+    "    Return time-latency samples for the <event> class.",
+    "LATEST",
+    "    Return the latest latency samples for all events.",
+    "RESET [<event> ...]",
+    "    Reset latency data of one or more <event> classes.",
+    "    (default: reset all data for all event classes)",
+    "HISTOGRAM [COMMAND ...]",
+    "    Return a cumulative distribution of latencies in the format of a histogram for the specified command names.",
+    "    If no commands are specified then all histograms are replied.",
+];
+
+/// Of `MEMORY`.
+pub(super) const MEMORY: &[&str] = &[
+    "DOCTOR",
+    "    Return memory problems reports.",
+    "MALLOC-STATS",
+    "    Return internal statistics report from the memory allocator.",
+    "PURGE",
+    "    Attempt to purge dirty pages for reclamation by the allocator.",
+    "STATS",
+    "    Return information about the memory usage of the server.",
+    "USAGE <key> [SAMPLES <count>]",
+    "    Return memory in bytes used by <key> and its value. Nested values are",
+    "    sampled up to <count> times (default: 5, 0 means sample all).",
+];
+
+/// Of `MODULE`.
+pub(super) const MODULE: &[&str] = &[
+    "LIST",
+    "    Return a list of loaded modules.",
+    "LOAD <path> [<arg> ...]",
+    "    Load a module library from <path>, passing to it any optional arguments.",
+    "LOADEX <path> [[CONFIG NAME VALUE] [CONFIG NAME VALUE]] [ARGS ...]",
+    "    Load a module library from <path>, while passing it module configurations and optional arguments.",
+    "UNLOAD <name>",
+    "    Unload a module.",
+];
+
+/// Of `ACL`.
+pub(super) const ACL: &[&str] = &[
+    "GETUSER <username>",
+    "    Get the user's details.",
+    "GENPASS [<bits>]",
+    "    Generate a secure 256-bit user password. The optional `bits` argument can",
+    "    be used to specify a different size.",
+    "LIST",
+    "    Show users details in config file format.",
+    "USERS",
+    "    List all the registered usernames.",
+    "WHOAMI",
+    "    Return the current connection username.",
+];
+
+/// Of `CLUSTER`: the parts that a server without a cluster has.
+pub(super) const CLUSTER: &[&str] = &[];
+
+/// Of `DEBUG`.
+pub(super) const DEBUG: &[&str] = &[
+    "OBJECT <key>",
+    "    Show how a key is kept.",
+    "SET-ACTIVE-EXPIRE (0|1)",
+    "    Stop or resume the reclaiming of keys that have ended.",
+    "SLEEP <seconds>",
+    "    Sleep for this time.",
+    "STRINGMATCH-LEN <len> <pattern>",
+    "    Match a pattern with a string of this length.",
+];
+
 /// Replies with the parts of a command.
 pub(super) fn write(command: &str, parts: &[&str], out: &mut Reply) {
     out.array(parts.len() + 3);

@@ -4,6 +4,7 @@
 //! commits: `execute` takes the locks that the command's row in the table asks for, and has
 //! committed what the handler left pending. One file for each family of commands.
 
+mod acl;
 mod arguments;
 mod bitfield;
 mod bits;
@@ -21,6 +22,7 @@ mod hashes;
 mod help;
 mod hyperloglogs;
 mod info;
+mod info_stats;
 mod keys;
 mod lcs;
 mod list_moves;
@@ -28,9 +30,11 @@ mod list_search;
 pub(crate) mod listening;
 mod lists;
 mod lolwut;
+mod memory;
 mod migrate;
 mod numbers;
 mod object;
+mod operations;
 mod ordered;
 mod output_limit;
 mod pubsub;
@@ -40,6 +44,7 @@ mod server;
 mod set_algebra;
 mod sets;
 mod settings;
+mod slowness;
 mod sort;
 mod streams;
 mod strings;
@@ -64,6 +69,7 @@ use crate::{
 };
 
 pub(crate) use client::Client;
+pub(crate) use slowness::note_slow;
 pub(crate) use table::{
     COMMANDS, Command, Flags, KeyPlaces, Locking, MoreKeys, Pipelining, find, takes,
 };
@@ -122,9 +128,12 @@ impl Context<'_, '_> {
         Ok(())
     }
 
-    /// Adds the `GET`s of absent keys to the server's figure: once for a run of commands.
+    /// Adds the `GET`s of absent keys, and the keys that were looked up, to the server's figures:
+    /// once for a run of commands.
     pub(crate) fn count_absent(&mut self) {
         self.server.metrics.count_absent(std::mem::take(&mut self.absent));
+        let lookups = (std::mem::take(&mut self.txn.hits), std::mem::take(&mut self.txn.misses));
+        self.server.metrics.count_lookups(lookups.0, lookups.1);
     }
 
     /// The entry of a key that is absent or of this type.

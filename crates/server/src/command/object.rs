@@ -58,7 +58,7 @@ pub(super) fn object(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-fn encoding(context: &Context<'_, '_>, entry: &Entry) -> Result<&'static str, Fault> {
+pub(super) fn encoding(context: &Context<'_, '_>, entry: &Entry) -> Result<&'static str, Fault> {
     if entry.kind == Kind::String {
         let bytes = entry.bytes();
         return Ok(match bytes.len() {

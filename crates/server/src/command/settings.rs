@@ -1,6 +1,10 @@
 //! `CONFIG`: the settings that clients ask for, under the names that Redis gives them.
 
-use super::{Context, Done, SYNTAX, connection::wrong_part_arity, help, is_word, output_limit};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{
+    COMMANDS, Context, Done, SYNTAX, connection::wrong_part_arity, help, is_word, output_limit,
+};
 use crate::{
     config::Fsync,
     fault::Fault,
@@ -9,7 +13,10 @@ use crate::{
     log::{Event, Value},
     outbox::ClassLimit,
     remembered::{self, Remembered},
-    resp::{Args, number::parse_i64},
+    resp::{
+        Args,
+        number::{parse_f64, parse_i64},
+    },
     server::Server,
 };
 
@@ -25,6 +32,12 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
             "client-output-buffer-limit",
             output_limit::format(&config.limits, &server.databases.listeners.limits),
         ),
+        ("enable-debug-command", config.enable_debug_command.name().to_owned()),
+        ("latency-monitor-threshold", server.slow.monitor_ms().to_string()),
+        ("latency-tracking", yes_or_no(server.metrics.by_command.tracks_latency.load(Relaxed))),
+        ("latency-tracking-info-percentiles", percentiles(server)),
+        ("slowlog-log-slower-than", server.slow.log_us().to_string()),
+        ("slowlog-max-len", server.slow.log.len_max().to_string()),
         ("databases", crate::encode::format::DATABASES.to_string()),
         ("dir", config.data.display().to_string()),
         ("maxclients", limits.clients.to_string()),
@@ -43,6 +56,15 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
     all
 }
 
+fn yes_or_no(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
+}
+
+fn percentiles(server: &Server) -> String {
+    let all: Vec<String> = server.percentiles.read().iter().map(ToString::to_string).collect();
+    all.join(" ")
+}
+
 /// `CONFIG` and its parts.
 pub(super) fn config(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let part = args.at(1);
@@ -55,6 +77,7 @@ pub(super) fn config(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         context.out.ok();
     } else if is_word(part, "resetstat") && args.len() == 2 {
         context.server.metrics.reset();
+        context.server.databases.ended_keys.store(0, Relaxed);
         context.out.ok();
     } else {
         return Err(wrong_part_arity(args));
@@ -86,21 +109,33 @@ enum Change {
     TrackedKeys(usize),
     /// None if it stays as it is.
     Subscribers(Option<ClassLimit>),
+    MonitorMs(u64),
+    TracksLatency(bool),
+    Percentiles(Vec<f64>),
+    SlowUs(i64),
+    SlowEntries(usize),
 }
 
 /// The settings that can be changed, and the one that can be changed by number: its bounds.
-const CHANGEABLE: [&str; 7] = [
+const CHANGEABLE: [&str; 12] = [
     "appendfsync",
     "client-output-buffer-limit",
+    "latency-monitor-threshold",
+    "latency-tracking",
+    "latency-tracking-info-percentiles",
     "maxclients",
     "notify-keyspace-events",
     "requirepass",
+    "slowlog-log-slower-than",
+    "slowlog-max-len",
     "timeout",
     "tracking-table-max-keys",
 ];
 const TRACKED_KEYS_BOUNDS: (i64, i64) = (0, i64::MAX);
 const CLIENTS_BOUNDS: (i64, i64) = (1, u32::MAX as i64);
 const TIMEOUT_BOUNDS: (i64, i64) = (0, i32::MAX as i64);
+const SLOW_US_BOUNDS: (i64, i64) = (-1, i64::MAX);
+const COUNT_BOUNDS: (i64, i64) = (0, i64::MAX);
 
 fn refused(name: &[u8], why: &str) -> Fault {
     let name = String::from_utf8_lossy(name);
@@ -164,9 +199,35 @@ fn change(name: &[u8], value: &[u8]) -> Result<Change, Fault> {
         Change::TrackedKeys(usize::try_from(keys).unwrap_or(usize::MAX))
     } else if is("client-output-buffer-limit") {
         Change::Subscribers(output_limit::parse(value).map_err(|why| refused(name, why))?)
+    } else if is("latency-monitor-threshold") {
+        Change::MonitorMs(within(name, value, COUNT_BOUNDS)?.unsigned_abs())
+    } else if is("slowlog-log-slower-than") {
+        Change::SlowUs(within(name, value, SLOW_US_BOUNDS)?)
+    } else if is("slowlog-max-len") {
+        let entries = within(name, value, COUNT_BOUNDS)?;
+        Change::SlowEntries(usize::try_from(entries).unwrap_or(usize::MAX))
+    } else if is("latency-tracking") {
+        let on = is_word(value, "yes");
+        if !on && !is_word(value, "no") {
+            return Err(refused(name, "argument must be 'yes' or 'no'"));
+        }
+        Change::TracksLatency(on)
+    } else if is("latency-tracking-info-percentiles") {
+        Change::Percentiles(percentile_list(name, value)?)
     } else {
         Change::Password(value.to_vec())
     })
+}
+
+/// How many percentiles are given, at most: `INFO` has all of them for each command.
+const PERCENTILES_MAX: usize = 16;
+
+fn percentile_list(name: &[u8], value: &[u8]) -> Result<Vec<f64>, Fault> {
+    let words = value.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    let wrong = "Invalid latency-tracking-info-percentiles list: each is from 0 to 100";
+    let one = |word: &[u8]| parse_f64(word).filter(|share| (0.0..=100.0).contains(share));
+    let all: Option<Vec<f64>> = words.take(PERCENTILES_MAX + 1).map(one).collect();
+    all.filter(|all| all.len() <= PERCENTILES_MAX).ok_or_else(|| refused(name, wrong))
 }
 
 /// All of the changes, or none.
@@ -190,6 +251,17 @@ fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             Change::Subscribers(Some(limit)) => {
                 server.databases.listeners.limits.set_subscribers(limit);
             }
+            Change::MonitorMs(ms) => server.slow.set_monitor_ms(ms),
+            Change::TracksLatency(on) => {
+                server.metrics.by_command.tracks_latency.store(on, Relaxed);
+                if !on {
+                    (0..COMMANDS.slots())
+                        .for_each(|s| server.metrics.by_command.forget_latencies(s));
+                }
+            }
+            Change::Percentiles(shares) => *server.percentiles.write() = shares,
+            Change::SlowUs(us) => server.slow.set_log_us(us),
+            Change::SlowEntries(most) => server.slow.log.set_len_max(most),
             Change::Password(password) => server
                 .set_password(&password)
                 .map_err(|error| Fault::from(format!("ERR CONFIG SET failed - {error}")))?,

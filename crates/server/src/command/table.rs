@@ -212,6 +212,7 @@ pub(crate) enum Group {
     Geo,
     PubSub,
     Scripting,
+    Cluster,
     Ordered,
 }
 
@@ -234,6 +235,7 @@ impl Group {
             Self::Geo => "geo",
             Self::PubSub => "pubsub",
             Self::Scripting => "scripting",
+            Self::Cluster => "cluster",
             Self::Ordered => "ordered",
         }
     }
@@ -309,8 +311,15 @@ fn names_any_key(args: Args<'_>) -> bool {
 }
 
 /// All commands, by name.
+///
+/// A *slot* is the place of what is counted by itself, and of what a user may be allowed by itself:
+/// first the commands in their order, then the parts of those that have some.
 pub(crate) struct Table {
     sorted: Vec<Command>,
+    /// The slot of each command's first part.
+    first_parts: Vec<usize>,
+    /// The names of the slots: those of parts are as in `config|get`.
+    slot_names: Vec<String>,
 }
 
 impl Table {
@@ -330,9 +339,54 @@ impl Table {
         &self.sorted[index]
     }
 
-    /// The name of the command at `index`; `NULL` past the end.
-    pub(crate) fn name(&self, index: usize) -> &'static str {
-        self.sorted.get(index).map_or("NULL", |command| command.name)
+    /// How many slots there are.
+    pub(crate) fn slots(&self) -> usize {
+        self.slot_names.len()
+    }
+
+    /// The slot of a call of the command at `index`.
+    #[inline]
+    pub(crate) fn slot(&self, index: usize, args: Args<'_>) -> usize {
+        let command = &self.sorted[index];
+        if command.parts.is_empty() {
+            return index;
+        }
+        let is = |(name, _): &Part| args.get(1).is_some_and(|word| is_word(word, name));
+        command.parts.iter().position(is).map_or(index, |part| self.first_parts[index] + part)
+    }
+
+    /// The slot of a call of a command.
+    pub(crate) fn slot_of(&self, command: &Command, args: Args<'_>) -> usize {
+        self.place(command.name.as_bytes()).map_or(0, |index| self.slot(index, args))
+    }
+
+    /// The slots of the parts of the command at `index`.
+    pub(crate) fn parts(&self, index: usize) -> Range<usize> {
+        let first = self.first_parts[index];
+        first..first + self.sorted[index].parts.len()
+    }
+
+    /// The command that a slot is of, and its part, if it is that of one.
+    pub(crate) fn of_slot(&self, slot: usize) -> (&Command, Option<&'static str>) {
+        if let Some(command) = self.sorted.get(slot) {
+            return (command, None);
+        }
+        // Commands without parts have an empty range, which begins where the next one does.
+        let index = self.first_parts.partition_point(|first| *first <= slot) - 1;
+        let command = &self.sorted[index];
+        (command, command.parts.get(slot - self.first_parts[index]).map(|(name, _)| *name))
+    }
+
+    /// The slot of this name, in lower case: `get`, `config|get`.
+    pub(crate) fn slot_named(&self, name: &[u8]) -> Option<usize> {
+        let Some(bar) = name.iter().position(|byte| *byte == b'|') else { return self.place(name) };
+        let index = self.place(&name[..bar])?;
+        self.parts(index).find(|slot| self.slot_names[*slot].as_bytes() == name)
+    }
+
+    /// The name of a slot; `NULL` past the end.
+    pub(crate) fn name(&self, slot: usize) -> &str {
+        self.slot_names.get(slot).map_or("NULL", String::as_str)
     }
 
     fn place(&self, name: &[u8]) -> Option<usize> {
@@ -344,7 +398,13 @@ impl Table {
 pub(crate) static COMMANDS: LazyLock<Table> = LazyLock::new(|| {
     let mut sorted: Vec<Command> = rows::families().into_iter().flatten().collect();
     sorted.sort_unstable_by_key(|command| command.name);
-    Table { sorted }
+    let mut slot_names: Vec<String> = sorted.iter().map(|c| c.name.to_owned()).collect();
+    let mut first_parts = Vec::with_capacity(sorted.len());
+    for command in &sorted {
+        first_parts.push(slot_names.len());
+        slot_names.extend(command.parts.iter().map(|(part, _)| format!("{}|{part}", command.name)));
+    }
+    Table { sorted, first_parts, slot_names }
 });
 
 /// Longer than every command's name.
@@ -373,6 +433,21 @@ mod tests {
             assert!(find(command.name.to_uppercase().as_bytes()).is_some());
         }
         assert!(find(b"").is_none() && find(b"nosuch").is_none() && find(&[b'a'; 99]).is_none());
+    }
+
+    #[test]
+    fn slots_are_of_commands_and_of_their_parts() {
+        for slot in 0..COMMANDS.slots() {
+            let (command, part) = COMMANDS.of_slot(slot);
+            let name =
+                part.map_or(command.name.to_owned(), |part| format!("{}|{part}", command.name));
+            assert_eq!(
+                (COMMANDS.name(slot), COMMANDS.slot_named(name.as_bytes())),
+                (&name[..], Some(slot))
+            );
+        }
+        assert_eq!(COMMANDS.name(COMMANDS.slots()), "NULL");
+        assert_eq!((COMMANDS.slot_named(b"get|x"), COMMANDS.slot_named(b"config|x")), (None, None));
     }
 
     #[test]

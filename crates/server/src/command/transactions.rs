@@ -3,9 +3,12 @@
 //! `EXEC` locks the keys of all its commands, runs them over one set of pending writes, and commits
 //! those as one batch: others see all of it or nothing, and so does a crash.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Instant};
 
-use super::{Client, Command, Context, Done, Flags, Locking, keys_of, listening};
+use super::{
+    COMMANDS, Client, Command, Context, Done, Flags, Locking, keys_of, listening,
+    slowness::note_slow,
+};
 use crate::{
     commit,
     fault::Fault,
@@ -180,9 +183,16 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         let (from, place) = (context.out.len(), context.txn.pending.place());
         listening::remember(server, context.client, command, args);
         context.txn.is_read = command.flags.has(Flags::READ);
+        let (slot, began) = (COMMANDS.slot_of(command, args), Instant::now());
         let done = (command.run)(context, args);
         listening::show(server, context.client, command, args);
         context.txn.pending.end(place);
+        let took = began.elapsed();
+        server.metrics.count(slot, 1, took);
+        note_slow(server, &context.client.info, took, (command, args));
+        if done.is_err() {
+            server.metrics.by_command.count_failed(slot);
+        }
         match done {
             Ok(()) => {}
             // What it had written by then is unknown: nothing of the transaction happens.

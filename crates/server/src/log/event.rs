@@ -86,6 +86,8 @@ events! {
     AcceptFailed = "accept-failed", Warn;
     /// A client gave a wrong password.
     WrongPassword = "wrong-password", Warn;
+    /// A copy of the data failed.
+    SaveFailed = "save-failed", Error;
     /// A command took long.
     SlowCommand = "slow-command", Warn;
     /// A client changed a setting.

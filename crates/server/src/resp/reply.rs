@@ -13,13 +13,20 @@ pub struct Reply {
     pub resp3: bool,
     limit: usize,
     overflowed: bool,
+    /// The codes of the errors that were written since they were taken.
+    codes: Vec<String>,
 }
+
+/// The longest code of an error that is told apart, in bytes, and how many are kept until they are
+/// taken: a run of commands has at most 256.
+const CODE_BYTES_MAX: usize = 32;
+const CODES_MAX: usize = 1024;
 
 impl Reply {
     /// No replies. Past `limit` bytes nothing is kept, and [`Reply::overflowed`] says so.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { buffer: Vec::new(), resp3: false, limit, overflowed: false }
+        Self { buffer: Vec::new(), resp3: false, limit, overflowed: false, codes: Vec::new() }
     }
 
     /// The bytes to send.
@@ -102,11 +109,32 @@ impl Reply {
 
     /// An error; line ends in it become spaces, since they would end it.
     pub fn error(&mut self, text: &str) {
+        self.note_error(text);
         self.buffer.push(b'-');
         let bytes =
             text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
         self.buffer.extend(bytes);
         self.end_line();
+    }
+
+    #[cold]
+    fn note_error(&mut self, text: &str) {
+        let code = text.split([' ', '\r', '\n']).next().unwrap_or_default();
+        if code.len() <= CODE_BYTES_MAX && self.codes.len() < CODES_MAX {
+            self.codes.push(code.to_owned());
+        }
+    }
+
+    /// Returns true if errors were written since their codes were taken.
+    #[inline]
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        !self.codes.is_empty()
+    }
+
+    /// The codes of the errors that were written since this was called last.
+    pub fn take_errors(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.codes)
     }
 
     /// An integer.
