@@ -311,6 +311,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             poll_fn(|cx| self.poll_stopped(cx)).await?;
             self.session.go_on(&server, &mut self.out);
         }
+        // What it waited for is no command's time.
+        self.session.clock = Instant::now();
         self.session.client.info.note_active();
         Ok(())
     }

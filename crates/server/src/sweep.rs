@@ -1,8 +1,8 @@
 //! The sweeper: takes away the bytes of keys and fields that have ended, and of collections that
 //! are gone.
 //!
-//! Nothing depends on it for its answers: what has ended is absent for every reader, and members of a
-//! removed collection are reached by nobody.
+//! Nothing depends on it for its answers: what has ended is absent for every reader, and members of
+//! a removed collection are reached by nobody.
 
 use std::{
     sync::atomic::Ordering,

@@ -32,9 +32,15 @@ pub(super) fn keys_counted(text: &[u8]) -> Result<usize, Fault> {
 /// as in Redis, and none for 0, which is without end.
 pub(super) fn timeout(text: &[u8]) -> Result<Option<Duration>, Fault> {
     const REFUSED: &str = "ERR timeout is not a float or out of range";
-    decimal::parse(text).ok_or(REFUSED)?;
-    // What is larger than a float is infinite here, and refused below.
-    let ms = (number::parse_f64_end(text).ok_or(REFUSED)? * 1000.0).ceil();
+    let seconds = match hexadecimal(text) {
+        Some(seconds) => seconds as f64,
+        None => {
+            decimal::parse(text).ok_or(REFUSED)?;
+            // What is larger than a float is infinite here, and refused below.
+            number::parse_f64_end(text).ok_or(REFUSED)?
+        }
+    };
+    let ms = (seconds * 1000.0).ceil();
     if ms >= i64::MAX as f64 {
         return Err("ERR timeout is out of range".into());
     }
@@ -43,6 +49,14 @@ pub(super) fn timeout(text: &[u8]) -> Result<Option<Duration>, Fault> {
     }
     let ms = ms as u64;
     Ok((ms > 0).then(|| Duration::from_millis(ms)))
+}
+
+/// Reads an integer with `0x` before it.
+fn hexadecimal(text: &[u8]) -> Option<u64> {
+    let digits = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X"))?;
+    let are_digits = digits.iter().all(u8::is_ascii_hexdigit);
+    let digits = std::str::from_utf8(digits).ok().filter(|_| are_digits)?;
+    u64::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]
@@ -64,13 +78,14 @@ mod tests {
             (ms("1"), ms("0.0001"), ms("1.5"), ms("1e1")),
             (Some(1000), Some(1), Some(1500), Some(10_000))
         );
-        for text in ["", "x", "nan", " 1", "1 "] {
+        for text in ["", "x", "0x", "0x+1", "nan", " 1", "1 "] {
             assert_eq!(
                 refused(timeout(text.as_bytes())),
                 "ERR timeout is not a float or out of range"
             );
         }
-        for text in ["inf", "1e16", "9223372036854776", "1e400"] {
+        assert_eq!(ms("0xa"), Some(10_000));
+        for text in ["inf", "0x7FFFFFFFFFFFFF", "1e16", "9223372036854776", "1e400"] {
             assert_eq!(refused(timeout(text.as_bytes())), "ERR timeout is out of range", "{text}");
         }
         assert_eq!(refused(timeout(b"-1")), "ERR timeout is negative");

@@ -13,11 +13,14 @@ use crate::{
     resp::{Args, Reply},
 };
 
+/// A list: its key, what is to be known of it, and its time of expiry.
+type Found<'a> = (&'a [u8], Meta, u64);
+
 /// The first of the keys that has a list; none if other clients are to take it.
 fn first_list<'a>(
     context: &mut Context<'_, '_>,
     keys: impl Iterator<Item = &'a [u8]>,
-) -> Result<Option<(&'a [u8], Meta, u64)>, Fault> {
+) -> Result<Option<Found<'a>>, Fault> {
     for key in keys {
         if let Some(entry) = context.read(key, Kind::List)?
             && !context.must_wait

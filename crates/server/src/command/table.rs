@@ -500,17 +500,35 @@ mod tests {
         }
     }
 
+    fn with_args<T>(words: &str, look: impl FnOnce(Args<'_>) -> T) -> T {
+        let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+        for word in words.split(' ') {
+            let start = bytes.len();
+            bytes.extend_from_slice(word.as_bytes());
+            spans.push(crate::resp::Span::new(start, bytes.len()));
+        }
+        look(Args::new(&bytes, &spans))
+    }
+
+    #[test]
+    fn patterns_lock_every_key() {
+        let locking = |words: &str| {
+            let (_, command) = find(words.split(' ').next().unwrap().as_bytes()).unwrap();
+            with_args(words, |args| command.locking_of(args))
+        };
+        for plain in ["sort k", "sort k by nosort get # store d", "sort *", "sort k store *"] {
+            assert_eq!(locking(plain), Locking::Exclusive, "{plain}");
+        }
+        assert_eq!(locking("sort_ro k alpha"), Locking::Shared);
+        for all in ["sort k BY w*", "sort_ro k get #  GET h*->f", "sort k store d get store asc"] {
+            assert_eq!(locking(all), Locking::Everything, "{all}");
+        }
+        assert_eq!(locking("get *"), Locking::Nothing);
+    }
+
     #[test]
     fn keys_are_found_where_other_arguments_say() {
-        let places = |more: MoreKeys, words: &str| {
-            let (mut bytes, mut spans) = (Vec::new(), Vec::new());
-            for word in words.split(' ') {
-                let start = bytes.len();
-                bytes.extend_from_slice(word.as_bytes());
-                spans.push(crate::resp::Span::new(start, bytes.len()));
-            }
-            more.places(Args::new(&bytes, &spans))
-        };
+        let places = |more: MoreKeys, words: &str| with_args(words, |args| more.places(args));
         let counted = MoreKeys::Counted { at: 2 };
         assert_eq!(places(counted, "eval s 2 a b c"), 3..5);
         assert_eq!(places(counted, "eval s 0 a"), 3..3);

@@ -161,6 +161,7 @@ pub(super) fn families() -> Vec<Vec<Command>> {
         server(),
         operations::operations(),
         keys(),
+        whole_values(),
         expiry(),
         dump::dump(),
         strings(),
@@ -310,10 +311,6 @@ fn keys() -> Vec<Command> {
     };
     vec![
         with_keys(
-            TWO_KEYS,
-            row("copy", -3, WRITE.and(Flags::SLOW), k::copy, ("O(bytes)", "Copies a key")),
-        ),
-        with_keys(
             ALL_KEYS,
             row("del", -2, WRITE, k::del, ("O(keys), whatever they hold", "Removes keys")),
         ),
@@ -330,13 +327,6 @@ fn keys() -> Vec<Command> {
                 "The keys that match a pattern, ascending",
             ),
         )),
-        row(
-            "move",
-            3,
-            FAST_WRITE.and(Flags::SLOW),
-            k::move_to,
-            ("O(bytes)", "Moves a key to another database"),
-        ),
         with_keys(
             places(2, 2, 1),
             with_parts(
@@ -365,6 +355,34 @@ fn keys() -> Vec<Command> {
             ),
         ),
         whole("scan", -2, scan::scan, ("O(COUNT)", "A page of the keys, ascending")),
+        entry_read(with_keys(
+            ALL_KEYS,
+            row("touch", -2, FAST_READ, k::exists, ("O(keys)", "Counts the keys that are there")),
+        )),
+        entry_read(row("type", 2, FAST_READ, k::kind, ("O(1)", "A key's type"))),
+        with_keys(
+            ALL_KEYS,
+            row("unlink", -2, FAST_WRITE, k::del, ("O(keys), whatever they hold", "Removes keys")),
+        ),
+    ]
+}
+
+/// Those that go through all that a key holds.
+fn whole_values() -> Vec<Command> {
+    let row =
+        |name, arity, flags, run: Handler, text| on_key(Group::Keys, name, arity, flags, run, text);
+    vec![
+        with_keys(
+            TWO_KEYS,
+            row("copy", -3, WRITE.and(Flags::SLOW), k::copy, ("O(bytes)", "Copies a key")),
+        ),
+        row(
+            "move",
+            3,
+            FAST_WRITE.and(Flags::SLOW),
+            k::move_to,
+            ("O(bytes)", "Moves a key to another database"),
+        ),
         with_keys(
             KeyPlaces { more: MoreKeys::After(&["store"]), ..ONE_KEY },
             row(
@@ -381,15 +399,6 @@ fn keys() -> Vec<Command> {
             READ.and(Flags::KEY_PATTERNS),
             sort::sort_ro,
             ("O(n * log n)", "As SORT, without STORE"),
-        ),
-        entry_read(with_keys(
-            ALL_KEYS,
-            row("touch", -2, FAST_READ, k::exists, ("O(keys)", "Counts the keys that are there")),
-        )),
-        entry_read(row("type", 2, FAST_READ, k::kind, ("O(1)", "A key's type"))),
-        with_keys(
-            ALL_KEYS,
-            row("unlink", -2, FAST_WRITE, k::del, ("O(keys), whatever they hold", "Removes keys")),
         ),
     ]
 }
