@@ -87,14 +87,16 @@ fn is_of_bits(unit: &[u8]) -> Result<bool, Fault> {
 }
 
 impl Wanted {
+    /// Returns true if both ends count from the string's end and the first is after the last.
+    fn is_backward(&self) -> bool {
+        self.start < 0 && self.end.is_some_and(|end| end < 0 && self.start > end)
+    }
+
     /// The range among the bits of a string of `len` bytes, both ends included; none if it is
     /// empty.
     fn bits(&self, len: usize) -> Option<(u64, u64)> {
         let unit = if self.of_bits { 1 } else { 8 };
         let total = len as i64 * 8 / unit;
-        if self.start < 0 && self.end.is_some_and(|end| end < 0 && self.start > end) {
-            return None;
-        }
         let from_end = |at: i64| if at < 0 { at.saturating_add(total).max(0) } else { at };
         let end = self.end.map_or(total - 1, |end| from_end(end).min(total - 1));
         let start = from_end(self.start);
@@ -157,7 +159,9 @@ pub(super) fn bitcount(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let entry = context.read(args.at(1), Kind::String)?;
     let bytes = entry.as_ref().map_or(&[][..], Entry::bytes);
     context.check_length(elements_of(bytes.len()))?;
-    let ones = wanted.bits(bytes.len()).map_or(0, |range| count_ones(bytes, range));
+    // To BITPOS such a range may be the first byte of a short string, as in Redis.
+    let range = wanted.bits(bytes.len()).filter(|_| !wanted.is_backward());
+    let ones = range.map_or(0, |range| count_ones(bytes, range));
     context.out.int(ones as i64);
     Ok(())
 }
@@ -301,7 +305,6 @@ mod tests {
             let last = end.map_or(total - 1, from_end);
             let chosen: Vec<u64> = (0..bytes.len() as i64 * 8)
                 .filter(|at| (from_end(start)..=last).contains(&(at / unit)))
-                .filter(|_| end.is_none_or(|end| start >= 0 || end >= 0 || start <= end))
                 .map(|at| at as u64)
                 .collect();
             let range = Wanted { start, end, of_bits }.bits(bytes.len());
