@@ -16,6 +16,8 @@ enum Form {
     Integer(i64, i64),
     /// Bytes, which may be written with a unit.
     Memory,
+    /// Bytes, or a part of `maxmemory` in percent.
+    MemoryOrPercent,
     /// One of these words.
     Word(&'static [&'static str]),
     /// Seconds and changes, by pairs.
@@ -63,7 +65,7 @@ const LEVELS: Form = Form::Word(&["debug", "verbose", "notice", "warning", "noth
 const SANITIZED: Form = Form::Word(&["no", "yes", "clients"]);
 
 /// All of them, with the bounds and the defaults of Redis 7.2.
-static SETTINGS: [Setting; 69] = [
+static SETTINGS: [Setting; 70] = [
     setting("active-defrag-cycle-max", Form::Integer(1, 99), "25"),
     setting("active-defrag-cycle-min", Form::Integer(1, 99), "1"),
     setting("active-defrag-ignore-bytes", Form::Memory, "104857600"),
@@ -77,6 +79,8 @@ static SETTINGS: [Setting; 69] = [
     setting("aof-rewrite-incremental-fsync", Form::YesNo, "yes"),
     setting("aof-timestamp-enabled", Form::YesNo, "no"),
     setting("aof-use-rdb-preamble", Form::YesNo, "yes"),
+    // The log is always written.
+    setting("appendonly", Form::Word(&["yes"]), "yes"),
     setting("auto-aof-rewrite-min-size", Form::Memory, "67108864"),
     setting("auto-aof-rewrite-percentage", SMALL, "100"),
     setting("busy-reply-threshold", COUNT, "5000").or("lua-time-limit"),
@@ -101,7 +105,7 @@ static SETTINGS: [Setting; 69] = [
         .or("list-max-ziplist-size"),
     setting("loglevel", LEVELS, "notice"),
     setting("maxmemory", Form::Memory, "0"),
-    setting("maxmemory-clients", Form::Memory, "0"),
+    setting("maxmemory-clients", Form::MemoryOrPercent, "0"),
     setting("maxmemory-eviction-tenacity", Form::Integer(0, 100), "10"),
     setting("maxmemory-policy", POLICIES, "noeviction"),
     setting("maxmemory-samples", Form::Integer(1, INT_MAX), "5"),
@@ -183,6 +187,14 @@ fn check(form: Form, value: &[u8]) -> Result<String, String> {
         }
         Form::Memory => {
             let bytes = memory(&text).ok_or("argument must be a memory value")?;
+            Ok(bytes.to_string())
+        }
+        Form::MemoryOrPercent => {
+            let percent = text.strip_suffix('%').map(|number| parse_i64(number.as_bytes()));
+            if percent.flatten().is_some_and(|percent| (0..=100).contains(&percent)) {
+                return Ok(text);
+            }
+            let bytes = memory(&text).ok_or("argument must be a memory or percent value")?;
             Ok(bytes.to_string())
         }
         Form::Word(words) if words.contains(&lower.as_str()) => Ok(lower),
@@ -283,6 +295,8 @@ mod tests {
             ("hll-sparse-max-bytes", "1é"),
             ("activedefrag", "1"),
             ("hz", "-1"),
+            ("maxmemory-clients", "101%"),
+            ("appendonly", "no"),
             ("hz", "x"),
             ("maxmemory-policy", "none"),
             ("save", "900"),

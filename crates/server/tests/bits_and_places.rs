@@ -26,6 +26,9 @@ fn bits_are_counted_from_the_highest_of_the_first_byte() {
     assert_eq!(client.run("BITCOUNT k 5 30 BIT"), Value::Int(17));
     assert_eq!(client.run("BITPOS k 1 2"), Value::Int(17));
     assert_eq!(client.run("BITPOS absent 0"), Value::Int(0));
+    // A range that is backward from the end is the first byte of a short string to one of them.
+    assert_eq!(client.run("BITPOS k 0 -7 -100"), Value::Int(0));
+    assert_eq!(client.run("BITCOUNT k -7 -100"), Value::Int(0));
     // Arguments are wrong for an absent key, too.
     assert_eq!(client.run("BITCOUNT absent 0"), Value::Error("ERR syntax error".into()));
     client.run("SET ones \u{7f}");

@@ -87,14 +87,16 @@ fn is_of_bits(unit: &[u8]) -> Result<bool, Fault> {
 }
 
 impl Wanted {
+    /// Returns true if both ends count from the string's end and the first is after the last.
+    fn is_backward(&self) -> bool {
+        self.start < 0 && self.end.is_some_and(|end| end < 0 && self.start > end)
+    }
+
     /// The range among the bits of a string of `len` bytes, both ends included; none if it is
     /// empty.
     fn bits(&self, len: usize) -> Option<(u64, u64)> {
         let unit = if self.of_bits { 1 } else { 8 };
         let total = len as i64 * 8 / unit;
-        if self.start < 0 && self.end.is_some_and(|end| end < 0 && self.start > end) {
-            return None;
-        }
         let from_end = |at: i64| if at < 0 { at.saturating_add(total).max(0) } else { at };
         let end = self.end.map_or(total - 1, |end| from_end(end).min(total - 1));
         let start = from_end(self.start);
@@ -157,7 +159,9 @@ pub(super) fn bitcount(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let entry = context.read(args.at(1), Kind::String)?;
     let bytes = entry.as_ref().map_or(&[][..], Entry::bytes);
     context.check_length(elements_of(bytes.len()))?;
-    let ones = wanted.bits(bytes.len()).map_or(0, |range| count_ones(bytes, range));
+    // To BITPOS such a range may be the first byte of a short string, as in Redis.
+    let range = wanted.bits(bytes.len()).filter(|_| !wanted.is_backward());
+    let ones = range.map_or(0, |range| count_ones(bytes, range));
     context.out.int(ones as i64);
     Ok(())
 }
@@ -208,29 +212,29 @@ impl Operation {
         all.into_iter().find(|(name, _)| is_word(word, name)).map(|(_, operation)| operation)
     }
 
-    /// Combines strings; shorter ones are followed by zeros.
-    fn combine(self, strings: &[&[u8]]) -> Vec<u8> {
-        let len = strings.iter().map(|string| string.len()).max().unwrap_or(0);
-        let Some((first, others)) = strings.split_first() else { return Vec::new() };
-        let mut result = Vec::with_capacity(len);
-        result.extend_from_slice(first);
-        result.resize(len, 0);
-        if self == Self::Not {
-            result.iter_mut().for_each(|byte| *byte = !*byte);
-        }
-        for other in others {
-            let (common, rest) = result.split_at_mut(other.len());
-            let pairs = common.iter_mut().zip(*other);
-            match self {
-                Self::And => {
-                    pairs.for_each(|(byte, other)| *byte &= other);
-                    rest.fill(0);
-                }
-                Self::Or => pairs.for_each(|(byte, other)| *byte |= other),
-                Self::Xor | Self::Not => pairs.for_each(|(byte, other)| *byte ^= other),
+    /// Combines a string with the result so far; the shorter one is followed by zeros.
+    fn combine(self, result: &mut Vec<u8>, other: &[u8]) {
+        let common = result.len().min(other.len());
+        let pairs = result.iter_mut().zip(other);
+        match self {
+            Self::And => {
+                pairs.for_each(|(byte, other)| *byte &= other);
+                result[common..].fill(0);
+                result.resize(result.len().max(other.len()), 0);
+                return;
             }
+            Self::Or => pairs.for_each(|(byte, other)| *byte |= other),
+            Self::Xor | Self::Not => pairs.for_each(|(byte, other)| *byte ^= other),
         }
-        result
+        result.extend_from_slice(&other[common..]);
+    }
+
+    /// The result of the first string.
+    fn begin(self, first: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Not => first.iter().map(|byte| !byte).collect(),
+            Self::And | Self::Or | Self::Xor => first.to_vec(),
+        }
     }
 }
 
@@ -240,15 +244,19 @@ pub(super) fn bitop(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if operation == Operation::Not && args.len() != 4 {
         return Err("ERR BITOP NOT must be called with a single source key.".into());
     }
-    let mut sources = Vec::with_capacity(args.len() - 3);
+    // One at a time: together they may be larger than memory.
+    let (mut result, mut elements) = (None, 0);
     for key in args.iter_from(3) {
-        sources.push(context.read(key, Kind::String)?);
+        let entry = context.read(key, Kind::String)?;
+        let bytes = entry.as_ref().map_or(&[][..], Entry::bytes);
+        elements += 1 + elements_of(bytes.len());
+        context.check_length(elements)?;
+        match &mut result {
+            None => result = Some(operation.begin(bytes)),
+            Some(result) => operation.combine(result, bytes),
+        }
     }
-    let strings: Vec<&[u8]> =
-        sources.iter().map(|entry| entry.as_ref().map_or(&[][..], Entry::bytes)).collect();
-    let total: usize = strings.iter().map(|string| string.len()).sum();
-    context.check_length(elements_of(total) + strings.len() as u64)?;
-    let result = operation.combine(&strings);
+    let result = result.unwrap_or_default();
     let len = result.len();
     let (key, before) = (args.at(2), context.txn.edit(args.at(2))?);
     if len > 0 {
@@ -297,7 +305,6 @@ mod tests {
             let last = end.map_or(total - 1, from_end);
             let chosen: Vec<u64> = (0..bytes.len() as i64 * 8)
                 .filter(|at| (from_end(start)..=last).contains(&(at / unit)))
-                .filter(|_| end.is_none_or(|end| start >= 0 || end >= 0 || start <= end))
                 .map(|at| at as u64)
                 .collect();
             let range = Wanted { start, end, of_bits }.bits(bytes.len());
@@ -321,11 +328,16 @@ mod tests {
                 let all = |n| strings.iter().map(|string| at(string, n)).reduce(combine).unwrap();
                 (0..len).map(all).collect()
             };
-            prop_assert_eq!(Operation::And.combine(&strings), expected(|a, b| a & b));
-            prop_assert_eq!(Operation::Or.combine(&strings), expected(|a, b| a | b));
-            prop_assert_eq!(Operation::Xor.combine(&strings), expected(|a, b| a ^ b));
+            let combined = |operation: Operation| {
+                let mut result = operation.begin(strings[0]);
+                strings[1..].iter().for_each(|other| operation.combine(&mut result, other));
+                result
+            };
+            prop_assert_eq!(combined(Operation::And), expected(|a, b| a & b));
+            prop_assert_eq!(combined(Operation::Or), expected(|a, b| a | b));
+            prop_assert_eq!(combined(Operation::Xor), expected(|a, b| a ^ b));
             let inverted: Vec<u8> = strings[0].iter().map(|byte| !byte).collect();
-            prop_assert_eq!(Operation::Not.combine(&strings[..1]), inverted);
+            prop_assert_eq!(Operation::Not.begin(strings[0]), inverted);
         }
     }
 }

@@ -73,6 +73,8 @@ pub(super) const CONFIG: &[&str] = &[
     "    Set the configuration <directive> to <value>.",
     "RESETSTAT",
     "    Reset statistics reported by the INFO command.",
+    "REWRITE",
+    "    Rewrite the configuration file.",
 ];
 
 /// Of `OBJECT`.

@@ -26,7 +26,6 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
     let password = server.password().unwrap_or_default();
     let mut all = vec![
         ("appendfsync", server.databases.fsync().name().to_owned()),
-        ("appendonly", "yes".to_owned()),
         ("bind", config.listen.ip().to_string()),
         (
             "client-output-buffer-limit",
@@ -75,6 +74,8 @@ pub(super) fn config(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     } else if is_word(part, "set") && args.len() > 3 {
         set(context, args)?;
         context.out.ok();
+    } else if is_word(part, "rewrite") && args.len() == 2 {
+        return Err("ERR The server is running without a config file".into());
     } else if is_word(part, "resetstat") && args.len() == 2 {
         context.server.metrics.reset();
         context.server.databases.ended_keys.store(0, Relaxed);

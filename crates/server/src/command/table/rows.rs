@@ -138,7 +138,8 @@ const COMMAND_PARTS: &[Part] =
     &[("count", 2), ("docs", -2), ("getkeys", -3), ("help", 2), ("info", -2), ("list", -2)];
 const OBJECT_PARTS: &[Part] =
     &[("encoding", 3), ("freq", 3), ("help", 2), ("idletime", 3), ("refcount", 3)];
-const CONFIG_PARTS: &[Part] = &[("get", -3), ("help", 2), ("resetstat", 2), ("set", -4)];
+const CONFIG_PARTS: &[Part] =
+    &[("get", -3), ("help", 2), ("resetstat", 2), ("rewrite", 2), ("set", -4)];
 
 /// The same command with its keys elsewhere.
 fn with_keys(keys: KeyPlaces, command: Command) -> Command {

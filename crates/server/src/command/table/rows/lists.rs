@@ -2,7 +2,7 @@
 
 use super::{
     super::super::{Handler, list_moves as lm, list_search as ls, lists as l},
-    Command, FAST_READ, FAST_WRITE, Group, KeyPlaces, MoreKeys, READ, TWO_KEYS, Text, WRITE,
+    Command, FAST_READ, FAST_WRITE, Flags, Group, KeyPlaces, MoreKeys, READ, TWO_KEYS, Text, WRITE,
     in_turn, on_key, places, with_keys,
 };
 
