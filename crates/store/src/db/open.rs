@@ -93,10 +93,10 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &state.records())?;
     let mut records = Records::new(Arc::clone(&memory.records));
     let (replayed, recovery) = {
-        let following = |before: Option<&Memtable>, log| following(before, log, &options, &memory);
-        replay(&*fs, &dir, &state, &following, &mut records)?
+        let memtable = following(None, None, &options, &memory);
+        replay(&*fs, &dir, &state, memtable, &mut records)?
     };
-    let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &drops)?;
+    let next_tree = add_created(replayed.as_ref(), &state, &keyspaces, &mut trees, &dir, &drops)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
     let core = assemble(Parts {
@@ -153,10 +153,10 @@ pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &drops)?;
     let mut records = Records::new(Arc::clone(&memory.records));
     let (replayed, recovery) = {
-        let following = |before: Option<&Memtable>, log| following(before, log, &options, &memory);
-        replay(&*fs, &dir, &state, &following, &mut records)?
+        let memtable = following(None, None, &options, &memory);
+        replay(&*fs, &dir, &state, memtable, &mut records)?
     };
-    let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &drops)?;
+    let next_tree = add_created(replayed.as_ref(), &state, &keyspaces, &mut trees, &dir, &drops)?;
     let cause = Error::ReadOnly { path: dir.clone() };
     let header = recovery.next_header(state.identity, FILE_ID_END);
     let core = assemble(Parts {
@@ -191,7 +191,7 @@ struct Parts {
     catalog: Catalog,
     is_read_only: bool,
     trees: Trees,
-    replayed: Vec<Memtable>,
+    replayed: Option<Memtable>,
     /// The allocator of the memtables' records.
     records: Records,
     memory: Memory,
@@ -209,15 +209,15 @@ struct Parts {
     clock: Arc<dyn Clock>,
 }
 
-/// Makes a database of the results of an opening. The replayed entries are in its sealed memtables.
+/// Makes a database of the results of an opening. The replayed entries are in its sealed memtable.
 fn assemble(parts: Parts) -> Arc<Core> {
     let Parts { replayed, catalog, options, drops, .. } = parts;
     let state = &catalog.state;
     let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
     let log_floor = state.log_floor;
     let view = MemView {
-        active: Arc::new(following(replayed.last(), parts.floor, &options, &parts.memory)),
-        sealed: replayed.into_iter().rev().map(Arc::new).collect(),
+        active: Arc::new(following(replayed.as_ref(), parts.floor, &options, &parts.memory)),
+        sealed: replayed.into_iter().map(Arc::new).collect(),
     };
     let write = WriteState {
         log: parts.log,
@@ -479,7 +479,7 @@ fn missing_is_damage(error: Error) -> Error {
 /// Adds the partitions that were created in the log. Returns the id of the next LSM tree.
 /// O(keyspaces + creations) look-ups, and the cost of adding a partition to a map.
 fn add_created(
-    replayed: &[Memtable],
+    replayed: Option<&Memtable>,
     state: &CatalogState,
     keyspaces: &Keyspaces,
     trees: &mut Trees,
@@ -489,7 +489,7 @@ fn add_created(
     let mut next_tree = state.next_tree;
     let by_root: HashMap<TreeId, &Arc<KeyspaceInner>> =
         keyspaces.values().map(|inner| (inner.tree.get().id, inner)).collect();
-    for Creation { root, tree, name } in replayed.iter().flat_map(Memtable::created) {
+    for Creation { root, tree, name } in replayed.map(Memtable::created).unwrap_or_default() {
         next_tree = next_tree.max(tree.saturating_add(1));
         // Skips a keyspace or partition that was cleared or dropped, or is already in the manifest.
         let inner = by_root.get(&root);
@@ -523,45 +523,38 @@ fn following(
     }
 }
 
-/// Replays the log into memtables, one for each segment, oldest first; `following` makes them.
+/// Replays the log into `memtable`, which is returned unless there is nothing to replay.
 ///
-/// Each memtable has the place of its segment: once the one before it is in tables, the log begins
-/// there. So a power cut while the memtables are flushed cannot take entries out of the log that are
-/// in a table, and leave older ones of the same segment, which would come back as newer ones.
+/// It is one memtable, however many segments there are, so that one edit of the manifest moves all
+/// of it to tables and the log's floor to the next segment. If a part of the log were in tables and
+/// not yet forgotten, a power cut could take its unsynced end away: what is left would be replayed
+/// over the tables, and its older entries and range tombstones would hide newer ones.
 fn replay(
     fs: &dyn FileSystem,
     dir: &Path,
     state: &CatalogState,
-    following: &dyn Fn(Option<&Memtable>, Option<LogFloor>) -> Memtable,
+    memtable: Memtable,
     records: &mut Records,
-) -> Result<(Vec<Memtable>, Recovery)> {
-    let mut memtables: Vec<Memtable> = Vec::new();
-    let mut last_segment = None;
+) -> Result<(Option<Memtable>, Recovery)> {
     let recovery = recover(fs, dir, state.identity, state.log_start(), |record| {
-        let LogRecord { lsn, segment, base, payload } = record;
+        let LogRecord { lsn, segment, payload } = record;
         let read = Payload::decode(&payload).map_err(|fault| {
             let at =
                 format!("{} at byte {} of the record at place {lsn}", fault.expected, fault.offset);
             Error::corrupt(segment_path(dir, segment), 0, at, "something else")
         })?;
-        if last_segment != Some(segment) {
-            last_segment = Some(segment);
-            let floor = LogFloor { segment, lsn: base };
-            memtables.push(following(memtables.last(), Some(floor)));
-        }
-        if let Some(memtable) = memtables.last() {
-            match read {
-                Payload::Creations(created) => memtable.add_created(&created),
-                Payload::Batch(batch) => {
-                    let first_seq = batch.first_seq();
-                    let record = Encoded::Bytes(payload).keep_in(records);
-                    insert_record(memtable, &record, first_seq);
-                }
+        match read {
+            Payload::Creations(created) => memtable.add_created(&created),
+            Payload::Batch(batch) => {
+                let first_seq = batch.first_seq();
+                let record = Encoded::Bytes(payload).keep_in(records);
+                insert_record(&memtable, &record, first_seq);
             }
         }
         Ok(())
     })?;
-    Ok((memtables, recovery))
+    let is_replayed = recovery.records > 0;
+    Ok((is_replayed.then_some(memtable), recovery))
 }
 
 impl Core {

@@ -41,8 +41,6 @@ pub(crate) struct LogRecord {
     pub(crate) lsn: Lsn,
     /// The segment that holds it.
     pub(crate) segment: FileId,
-    /// The place of that segment's first byte.
-    pub(crate) base: Lsn,
     /// Its payload, checked against its checksum only.
     pub(crate) payload: Vec<u8>,
 }
@@ -295,7 +293,7 @@ impl Replayer<'_> {
                 FrameRead::Frame(frame, payload) => {
                     if !frame.is_mark() {
                         self.found.records += 1;
-                        replay(LogRecord { lsn, segment: segment.id, base: header.base, payload })?;
+                        replay(LogRecord { lsn, segment: segment.id, payload })?;
                     }
                     self.found.durable = self.found.durable.max(frame.synced);
                     offset += frame.frame_bytes();
