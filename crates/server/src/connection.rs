@@ -193,8 +193,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Poll::Ready(Ok(len))
     }
 
-    /// Takes messages that were left for the client, as many as are sent next. Returns true if there
-    /// were any. All replies that were written are whole.
+    /// Takes messages that were left for the client, as many as are sent next. Returns true if
+    /// there were any. All replies that were written are whole.
     fn take_messages(&mut self) -> bool {
         let outbox = &self.session.client.info.outbox;
         let before = self.unsent.len();

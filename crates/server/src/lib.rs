@@ -12,6 +12,7 @@
 //! | `command` | what each command does, and a client's state |
 //! | `worker_state`, `server` | what the connections of one worker share, and what all share |
 //! | `clear`, `commit` | every way of committing |
+//! | `listeners`, `outbox`, `clients` | messages that clients have not asked for one by one |
 //! | `fault`, `txn`, `key_event`, `counting`, `db`, `count`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |

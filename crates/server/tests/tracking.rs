@@ -141,7 +141,7 @@ fn keep_values(address: SocketAddr, seed: u64, is_over: &AtomicBool) {
     client.run("CLIENT TRACKING ON");
     let mut kept: HashMap<String, Value> = HashMap::new();
     let mut next = seed;
-    let mut read = |client: &mut Client, kept: &mut HashMap<String, Value>, key: String| {
+    let read = |client: &mut Client, kept: &mut HashMap<String, Value>, key: String| {
         client.send_raw(&common::encode(&[b"GET", key.as_bytes()])).unwrap();
         loop {
             match client.reply().unwrap() {
