@@ -14,6 +14,7 @@
 //! | `worker_state`, `pause`, `server` | what the connections of one worker share, and what all share |
 //! | `clear`, `commit` | every way of committing |
 //! | `values` | whole values in and out of the store, for the serialisation of Redis |
+//! | `listeners`, `outbox`, `clients` | messages that clients have not asked for one by one |
 //! | `places`, `fault`, `txn`, `key_event`, `counting`, `db`, `ranks`, `count`, `waiters`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |

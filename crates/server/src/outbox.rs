@@ -29,7 +29,7 @@ const IDLE_ENTRIES: usize = 8;
 const SMALL_BYTES: usize = 256 << 10;
 
 /// What `client-output-buffer-limit` says of one class of clients: a client is ended with more than
-/// `hard` bytes, and with more than `soft` bytes for `seconds`; 0 is without limit.
+/// `hard` bytes, and with more than `soft` bytes for `soft_seconds`; 0 bytes are no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClassLimit {
     pub(crate) hard: usize,

@@ -66,10 +66,13 @@ impl Subscribers {
     }
 }
 
+/// The channels of a part, with their subscribers.
+type Part = HashMap<Name, Mutex<Subscribers>>;
+
 /// Channels of one kind.
 #[derive(Debug)]
 struct Channels {
-    parts: Box<[RwLock<HashMap<Name, Mutex<Subscribers>>>]>,
+    parts: Box<[RwLock<Part>]>,
     count: AtomicUsize,
 }
 
@@ -81,7 +84,7 @@ impl Default for Channels {
 
 impl Channels {
     #[expect(clippy::cast_possible_truncation, reason = "far fewer parts")]
-    fn part(&self, name: &[u8]) -> &RwLock<HashMap<Name, Mutex<Subscribers>>> {
+    fn part(&self, name: &[u8]) -> &RwLock<Part> {
         &self.parts[xxh3_64(name) as usize % PARTS]
     }
 

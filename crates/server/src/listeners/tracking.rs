@@ -1,9 +1,9 @@
 //! Clients that keep values of keys, and are told when one is old.
 //!
 //! A key that such a client reads is remembered here before it is read, and a writer looks here
-//! after its commit is to be seen: a client that has read an old value is told. Keys are remembered by
-//! name, whatever their database. Each is told of once, and remembered again when it is read again.
-//! A client may ask to be told of all keys that begin with a prefix instead.
+//! after its commit is to be seen: every client that has read an old value is told. Keys are
+//! remembered by name, whatever their database. Each is told of once, and remembered again when it
+//! is read again. A client may ask to be told of all keys that begin with a prefix instead.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -116,6 +116,10 @@ impl Prefixes {
         })
     }
 }
+
+/// Changed keys that begin with a prefix, each with the client that wrote it, and the clients that
+/// asked for the prefix.
+type Group<'a> = (BTreeMap<&'a [u8], u64>, &'a [u64]);
 
 /// The clients that read each key of a part.
 type Part = HashMap<Box<[u8]>, Vec<u64>>;
@@ -296,7 +300,8 @@ impl Tracking {
         let clients = self.clients.read();
         let mut written = Written::new(limits, |out: &mut Reply| write(out, &[key]));
         for tracker in ids.iter().filter_map(|id| clients.get(id)) {
-            if !tracker.is_broadcast && !(tracker.skips_own && tracker.info.id == by) {
+            let is_skipped = tracker.skips_own && tracker.info.id == by;
+            if !is_skipped && !tracker.is_broadcast {
                 tracker.tell(limits, &mut written);
             }
         }
@@ -311,7 +316,7 @@ impl Tracking {
         if prefixes.clients.is_empty() {
             return;
         }
-        let mut found: BTreeMap<&[u8], (BTreeMap<&[u8], u64>, &[u64])> = BTreeMap::new();
+        let mut found: BTreeMap<&[u8], Group<'_>> = BTreeMap::new();
         for one in changed {
             for (prefix, ids) in prefixes.of(&one.key) {
                 let (keys, _) = found.entry(prefix).or_insert_with(|| (BTreeMap::new(), ids));

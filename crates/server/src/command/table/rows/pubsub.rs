@@ -20,16 +20,8 @@ pub(super) fn pubsub() -> Vec<Command> {
     };
     let subscribes = Flags::PUBSUB.and(Flags::NO_SCRIPT);
     let publishes = Flags::PUBSUB.and(Flags::FAST);
-    let monitor = plain(
-        Group::Server,
-        "monitor",
-        1,
-        Flags::ADMIN.and(Flags::NO_SCRIPT),
-        listening::monitor,
-        ("O(1)", "Shows every command that is run from now on"),
-    );
     vec![
-        monitor,
+        monitor(),
         row(
             "psubscribe",
             -2,
@@ -91,4 +83,15 @@ pub(super) fn pubsub() -> Vec<Command> {
             ("O(channels)", "Listens to channels no more"),
         ),
     ]
+}
+
+fn monitor() -> Command {
+    plain(
+        Group::Server,
+        "monitor",
+        1,
+        Flags::ADMIN.and(Flags::NO_SCRIPT),
+        listening::monitor,
+        ("O(1)", "Shows every command that is run from now on"),
+    )
 }
