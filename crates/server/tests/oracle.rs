@@ -274,11 +274,14 @@ fn commands_are_those_of_redis() {
         };
         // Commands of our own are not there.
         let (Value::Array(ours), Value::Array(theirs)) = (&ours[0], &theirs[0]) else { continue };
-        // Some have their keys in their parts, and are one command here; shard channels are no keys.
+        // Some have their keys in their parts, and are one command here; shard channels are none.
         let same = match name.text().as_str() {
-            "object" | "xgroup" | "xinfo" | "spublish" | "ssubscribe" | "sunsubscribe" => {
+            "memory" | "object" | "xgroup" | "xinfo" | "spublish" | "ssubscribe"
+            | "sunsubscribe" => {
                 vec![1, 6]
             }
+            // It is a blocking one since 7.2.
+            "wait" => vec![1, 3, 4, 5],
             // They take WITHSCORE since 7.2.
             "zrank" | "zrevrank" => vec![3, 4, 5, 6],
             _ => vec![1, 3, 4, 5, 6],

@@ -72,7 +72,6 @@ pub(super) fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let (key, value) = (args.at(1), args.at(2));
     if args.len() == 3 {
         context.txn.overwrite(key, value)?;
-        context.txn.notify(SET, key);
         context.out.ok();
         return Ok(());
     }
@@ -221,7 +220,6 @@ fn check_pairs(args: Args<'_>, name: &str) -> Done {
 fn put_pairs(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     for at in (1..args.len()).step_by(2) {
         context.txn.overwrite(args.at(at), args.at(at + 1))?;
-        context.txn.notify(SET, args.at(at));
     }
     Ok(())
 }

@@ -282,6 +282,7 @@ fn server() -> Vec<Command> {
         )),
         Command {
             flags: Flags::BLOCKING.and(Flags::NO_SCRIPT),
+            group: Group::Connection,
             ..row(
                 "wait",
                 3,
@@ -292,6 +293,7 @@ fn server() -> Vec<Command> {
         },
         Command {
             flags: Flags::BLOCKING.and(Flags::NO_SCRIPT).and(Flags::SLOW),
+            group: Group::Connection,
             ..row(
                 "waitaof",
                 4,
