@@ -71,6 +71,7 @@ mod ranks;
 mod rdb;
 mod remembered;
 pub mod resp;
+mod script;
 mod segments;
 mod server;
 mod session;
@@ -119,7 +120,7 @@ pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeErro
 
 /// Opens the data, and shares what is to be shared before clients come.
 fn open(config: Config, log: &Arc<log::Log>) -> Result<Arc<server::Server>, ServeError> {
-    let server = Arc::new(server::Server::open(config, Arc::clone(log), command::COMMANDS.len())?);
+    let server = server::Server::open(config, Arc::clone(log), command::COMMANDS.len())?.share();
     share::start(&server)?;
     Ok(server)
 }

@@ -121,6 +121,7 @@ const SERVER: Layers = Layers {
         "history",
         "models",
         "pause",
+        "script",
         "server",
         "part",
         "share",

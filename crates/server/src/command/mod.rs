@@ -36,6 +36,8 @@ mod output_limit;
 mod pubsub;
 mod sample;
 mod scan;
+mod script_host;
+mod scripting;
 mod server;
 mod set_algebra;
 mod sets;
@@ -64,7 +66,7 @@ use crate::{
 
 pub(crate) use client::Client;
 pub(crate) use table::{
-    COMMANDS, Command, Flags, KeyPlaces, Locking, MoreKeys, Pipelining, find, takes,
+    COMMANDS, Command, Flags, Group, KeyPlaces, Locking, MoreKeys, Pipelining, find, takes,
 };
 
 /// What a handler returns: on an error it has written nothing, neither data nor reply.
