@@ -9,7 +9,7 @@ use super::{Refused, convert, is_ended, running, sha_of};
 use crate::resp::OwnedArgs;
 
 /// The version that scripts are told, as `INFO` tells it.
-const VERSION: (&str, f64) = ("7.2.0", 459_264.0);
+const VERSION: (&str, f64) = ("7.0.15", 458_767.0);
 
 /// The argument at `index`.
 pub(super) fn argument(state: &LuaState, index: usize) -> Val {
