@@ -15,6 +15,9 @@ const LOOK_INSTRUCTIONS: i32 = 1000;
 /// A state that holds more bytes than this after a script is not kept for the next one.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
+/// What makes the libraries that Lua has not, before the state is closed.
+const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] = &[api::open];
+
 /// An interpreter with the functions that scripts may call.
 pub(super) struct Engine {
     lua: Lua,
@@ -54,7 +57,9 @@ impl Engine {
         let protect = anchor(&mut lua, "protected run", base::lua_xpcall)?;
         let on_error = anchor(&mut lua, "on error", api::on_error)?;
         let hook = anchor(&mut lua, "look", look)?;
-        api::open(&mut lua)?;
+        for open in LIBRARIES {
+            open(&mut lua)?;
+        }
         sandbox::close(&mut lua, globals)?;
         let state = lua.state_mut();
         state.hook.hook_func = Val::Function(hook.gc_ref());
