@@ -74,7 +74,7 @@ static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
     for _ in 0..2 {
         server.clients.enter(9, String::new(), String::new());
     }
-    Arc::new(server)
+    server.share()
 });
 
 /// Bytes that a client sends that has said the password.

@@ -74,6 +74,7 @@ mod rdb;
 mod remembered;
 pub mod resp;
 mod saves;
+mod script;
 mod segments;
 mod server;
 mod session;
@@ -123,8 +124,7 @@ pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeErro
 
 /// Opens the data, and shares what is to be shared before clients come.
 fn open(config: Config, log: &Arc<log::Log>) -> Result<Arc<server::Server>, ServeError> {
-    let server =
-        Arc::new(server::Server::open(config, Arc::clone(log), command::COMMANDS.slots())?);
+    let server = server::Server::open(config, Arc::clone(log), command::COMMANDS.slots())?.share();
     share::start(&server)?;
     Ok(server)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -31,6 +31,7 @@ use crate::{
     random::Random,
     remembered::Remembered,
     saves::Saves,
+    script::Scripts,
     slow::Slow,
 };
 
@@ -75,6 +76,9 @@ pub(crate) struct Server {
     pub(crate) port: AtomicU64,
     stopping: AtomicBool,
     stop: Notify,
+    pub(crate) scripts: Scripts,
+    /// The server itself, for a script, which outlives no call but cannot borrow.
+    this: OnceLock<Weak<Self>>,
 }
 
 /// Says what was started, and with which limits.
@@ -148,7 +152,21 @@ impl Server {
             port: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
+            scripts: Scripts::default(),
+            this: OnceLock::new(),
         })
+    }
+
+    /// The server as all share it, which scripts can be run with.
+    pub(crate) fn share(self) -> Arc<Self> {
+        let shared = Arc::new(self);
+        let _ = shared.this.set(Arc::downgrade(&shared));
+        shared
+    }
+
+    /// The server itself, if it is shared.
+    pub(crate) fn this(&self) -> Option<Arc<Self>> {
+        self.this.get()?.upgrade()
     }
 
     /// A generator for one command's random choices.

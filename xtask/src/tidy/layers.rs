@@ -124,6 +124,7 @@ const SERVER: Layers = Layers {
         "history",
         "models",
         "pause",
+        "script",
         "server",
         "part",
         "share",

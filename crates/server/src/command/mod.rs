@@ -40,6 +40,8 @@ mod output_limit;
 mod pubsub;
 mod sample;
 mod scan;
+mod script_host;
+mod scripting;
 mod server;
 mod set_algebra;
 mod sets;
@@ -71,7 +73,7 @@ use crate::{
 pub(crate) use client::Client;
 pub(crate) use slowness::note_slow;
 pub(crate) use table::{
-    COMMANDS, Command, Flags, KeyPlaces, Locking, MoreKeys, Pipelining, find, takes,
+    COMMANDS, Command, Flags, Group, KeyPlaces, Locking, MoreKeys, Pipelining, find, takes,
 };
 
 /// What a handler returns: on an error it has written nothing, neither data nor reply.

@@ -6,7 +6,7 @@
 use std::{sync::atomic::Ordering, time::Instant};
 
 use super::{
-    COMMANDS, Client, Command, Context, Done, Flags, Locking, keys_of, listening,
+    COMMANDS, Client, Command, Context, Done, Flags, Group, Locking, keys_of, listening,
     slowness::note_slow,
 };
 use crate::{
@@ -129,6 +129,9 @@ fn lock<'s>(server: &'s Server, queue: &Queue, client: &Client) -> Held<'s> {
     let locks = &server.databases.locks;
     let mut keys: Vec<&[u8]> = client.watched.iter().map(|((_, key), _)| &key[..]).collect();
     for (command, args) in queue.commands() {
+        if command.group == Group::Scripting {
+            return locks.everything();
+        }
         match command.locking_of(args) {
             Locking::Everything | Locking::Snapshot => return locks.everything(),
             Locking::Nothing | Locking::Own | Locking::Shared | Locking::Exclusive => {}

@@ -55,7 +55,7 @@ impl Store {
         let config =
             Config { data: data.to_owned(), memory_bytes, fsync: Fsync::No, ..Config::default() };
         let server = Server::open(config, Arc::new(Log::silent()), COMMANDS.len())?;
-        Ok(Self { server: Arc::new(server) })
+        Ok(Self { server: server.share() })
     }
 
     /// The store as a target.

@@ -37,7 +37,7 @@ const READ: Flags = Flags::READ;
 const WRITE: Flags = Flags::WRITE;
 const FAST_READ: Flags = Flags::READ.and(Flags::FAST);
 const FAST_WRITE: Flags = Flags::WRITE.and(Flags::FAST);
-const AT_ONCE: Flags = Flags::FAST.and(Flags::NOT_QUEUED);
+const AT_ONCE: Flags = Flags::FAST.and(Flags::NOT_QUEUED).and(Flags::NO_SCRIPT);
 
 type Text = (&'static str, &'static str);
 
@@ -157,7 +157,7 @@ fn with_locking(locking: Locking, command: Command) -> Command {
 }
 
 pub(super) fn families() -> Vec<Vec<Command>> {
-    vec![
+    let mut families = vec![
         connection(),
         server(),
         operations::operations(),
@@ -180,8 +180,20 @@ pub(super) fn families() -> Vec<Vec<Command>> {
         sets::sets(),
         streams::streams(),
         ordered(),
-    ]
+    ];
+    for command in families.iter_mut().flatten() {
+        if NOT_IN_SCRIPTS.contains(&command.name) {
+            command.flags = command.flags.and(Flags::NO_SCRIPT);
+        }
+    }
+    families
 }
+
+/// What a script may not call, beside the commands on scripts and on transactions.
+const NOT_IN_SCRIPTS: &[&str] = &[
+    "auth", "client", "config", "debug", "hello", "migrate", "quit", "reset", "shutdown", "wait",
+    "waitaof",
+];
 
 fn connection() -> Vec<Command> {
     let row = |name, arity, flags, run: Handler, text| {
@@ -519,7 +531,7 @@ fn transactions() -> Vec<Command> {
 
 /// The same command, queued within `MULTI`.
 fn with_queue(command: Command) -> Command {
-    Command { flags: Flags::FAST, ..command }
+    Command { flags: Flags::FAST.and(Flags::NO_SCRIPT), ..command }
 }
 
 fn ordered() -> Vec<Command> {

@@ -1,7 +1,44 @@
 //! The rows of the commands on scripts and functions.
 
-use super::Command;
+use super::{
+    super::super::{Handler, scripting as s},
+    Command, Flags, Group, KeyPlaces, Locking, MoreKeys, Part, plain, with_parts,
+};
+
+const SCRIPT_PARTS: &[Part] =
+    &[("exists", -3), ("flush", -2), ("help", 2), ("kill", 2), ("load", 3)];
+
+const COUNTED: KeyPlaces =
+    KeyPlaces { first: 0, last: 0, step: 0, more: MoreKeys::Counted { at: 2 } };
 
 pub(super) fn scripting() -> Vec<Command> {
-    vec![]
+    let row = |name, flags: Flags, run: Handler, summary| Command {
+        keys: COUNTED,
+        locking: Locking::Own,
+        ..plain(
+            Group::Scripting,
+            name,
+            -3,
+            flags.and(Flags::NO_SCRIPT),
+            run,
+            ("that of the script", summary),
+        )
+    };
+    vec![
+        row("eval", Flags::WRITE, s::eval, "Runs a script"),
+        row("evalsha", Flags::WRITE, s::evalsha, "Runs a script that is kept"),
+        row("evalsha_ro", Flags::READ, s::evalsha_ro, "Runs a script that is kept and only reads"),
+        row("eval_ro", Flags::READ, s::eval_ro, "Runs a script that only reads"),
+        with_parts(
+            SCRIPT_PARTS,
+            plain(
+                Group::Scripting,
+                "script",
+                -2,
+                Flags::NO_SCRIPT,
+                s::script,
+                ("O(bytes)", "Keeps scripts, or ends those that run"),
+            ),
+        ),
+    ]
 }

@@ -1,0 +1,330 @@
+//! What scripts call by the name `redis`.
+
+use rilua::{
+    Lua, LuaApiMut, LuaResult, Table, Val, runtime_error,
+    vm::{closure::Closure, state::LuaState},
+};
+
+use super::{Refused, convert, is_ended, running, sha_of};
+use crate::resp::OwnedArgs;
+
+/// The version that scripts are told, as `INFO` tells it.
+const VERSION: (&str, f64) = ("7.0.15", 458_767.0);
+
+/// The argument at `index`.
+pub(super) fn argument(state: &LuaState, index: usize) -> Val {
+    let at = state.base + index;
+    if at < state.top { state.stack_get(at) } else { Val::Nil }
+}
+
+/// Where the script is: the name of the chunk and the line.
+pub(super) fn place(state: &LuaState) -> Option<(String, u32)> {
+    state.call_stack.get(..state.ci)?.iter().rev().find_map(|frame| {
+        let Val::Function(function) = state.stack_get(frame.func) else { return None };
+        let Some(Closure::Lua(closure)) = state.gc.closures.get(function) else { return None };
+        let lines = &closure.proto.line_info;
+        let line = lines.get(frame.saved_pc.saturating_sub(1)).copied()?;
+        Some((closure.proto.source.clone(), line))
+    })
+}
+
+/// An error that says where the script is.
+pub(super) fn located(state: &LuaState, text: &str) -> rilua::LuaError {
+    let place = place(state).map_or(String::new(), |(source, line)| {
+        format!("{}:{line}: ", rilua::error::chunkid(&source))
+    });
+    runtime_error(format!("{place}{text}"))
+}
+
+/// Makes a table of an error that nothing has caught, with its place.
+pub(super) fn on_error(state: &mut LuaState) -> LuaResult<u32> {
+    let error = argument(state, 0);
+    let text = match error {
+        Val::Table(table) => convert::field(state, Table::from_gc_ref(table), "err"),
+        other => {
+            let text = convert::bytes(state, other).unwrap_or_else(|| format!("{other}").into());
+            state.create_string(&[b"ERR ", &text[..]].concat())
+        }
+    };
+    let made = state.create_table();
+    let key = state.create_string(b"err");
+    made.raw_set(state, key, text)?;
+    if let Some((source, line)) = place(state) {
+        let sha = SHA.with_borrow(Clone::clone);
+        let place = state.create_string(format!("{sha}, on {source}:{line}.").as_bytes());
+        let key = state.create_string(b"place");
+        made.raw_set(state, key, place)?;
+    }
+    state.push(Val::Table(made.gc_ref()));
+    Ok(1)
+}
+
+thread_local! {
+    /// The SHA-1 of the script that runs.
+    pub(super) static SHA: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// Pushes a table with an error.
+fn push_error(state: &mut LuaState, text: &str) -> LuaResult<u32> {
+    let text = state.create_string(text.as_bytes());
+    let table = convert::table_of(state, "err", text)?;
+    state.push(table);
+    Ok(1)
+}
+
+/// Raises a table with an error.
+fn raise<T>(state: &mut LuaState, text: &str) -> LuaResult<T> {
+    let string = state.create_string(text.as_bytes());
+    state.error_object = Some(convert::table_of(state, "err", string)?);
+    Err(runtime_error(text))
+}
+
+/// A number as Redis passes it on: 17 digits, without the zeros at the end.
+fn number_text(number: f64) -> String {
+    if number.is_nan() {
+        return if number.is_sign_negative() { "-nan".into() } else { "nan".into() };
+    }
+    if number.is_infinite() {
+        return if number < 0.0 { "-inf".into() } else { "inf".into() };
+    }
+    let trim = |text: &str| {
+        let text = if text.contains('.') { text.trim_end_matches('0') } else { text };
+        text.trim_end_matches('.').to_owned()
+    };
+    let exponential = format!("{number:.16e}");
+    let (digits, exponent) = exponential.split_once('e').unwrap_or((&exponential, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..17).contains(&exponent) {
+        let decimals = usize::try_from(16 - exponent).unwrap_or(0);
+        return trim(&format!("{number:.decimals$}"));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trim(digits), exponent.abs())
+}
+
+/// Calls a command; the error's text if that fails before it replies.
+fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, String>> {
+    if running(super::Running::is_over).unwrap_or(true) {
+        return Err(runtime_error("the script was ended"));
+    }
+    let count = state.top.saturating_sub(state.base);
+    if count == 0 {
+        let text = "ERR Please specify at least one argument for this redis lib call";
+        return Ok(Err(text.to_owned()));
+    }
+    let mut words = Vec::with_capacity(count);
+    for index in 0..count {
+        words.push(match argument(state, index) {
+            Val::Num(number) => number_text(number).into_bytes(),
+            other => match convert::bytes(state, other) {
+                Some(bytes) => bytes,
+                None => {
+                    let text = "ERR Lua redis lib command arguments must be strings or integers";
+                    return Ok(Err(text.to_owned()));
+                }
+            },
+        });
+    }
+    let args = OwnedArgs::new(words.iter().map(Vec::as_slice));
+    let called = running(|running| {
+        running.out.clear(1 << 16);
+        let host = std::rc::Rc::clone(&running.host);
+        let called = host.borrow_mut().call(args.args(), &mut running.out);
+        match called {
+            Ok(()) if running.out.overflowed() => Err("ERR the reply is too large".to_owned()),
+            Ok(()) => Ok(Some(running.out.bytes().to_vec())),
+            Err(Refused::Text(text)) => Err(text.into_owned()),
+            Err(Refused::End(end)) => {
+                running.ended = Some(end);
+                Ok(None)
+            }
+        }
+    });
+    match called {
+        Some(Ok(Some(reply))) => {
+            if reply.first() == Some(&b'-') {
+                let text = reply[1..].strip_suffix(b"\r\n").unwrap_or(&reply[1..]);
+                return Ok(Err(String::from_utf8_lossy(text).into_owned()));
+            }
+            convert::value(state, &mut &reply[..]).map(Ok)
+        }
+        Some(Err(text)) => Ok(Err(text)),
+        Some(Ok(None)) | None => {
+            (state.hook.base_hook_count, state.hook.hook_count) = (1, 1);
+            Err(runtime_error("the script was ended"))
+        }
+    }
+}
+
+fn call(state: &mut LuaState) -> LuaResult<u32> {
+    match call_command(state)? {
+        Ok(value) => state.push(value),
+        Err(text) => return raise(state, &text),
+    }
+    Ok(1)
+}
+
+fn pcall(state: &mut LuaState) -> LuaResult<u32> {
+    match call_command(state)? {
+        Ok(value) => state.push(value),
+        Err(text) => return push_error(state, &text),
+    }
+    Ok(1)
+}
+
+fn error_reply(state: &mut LuaState) -> LuaResult<u32> {
+    let Some(text) = convert::bytes(state, argument(state, 0)) else {
+        return push_error(state, "ERR wrong number or type of arguments");
+    };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let text = text.strip_prefix('-').unwrap_or(&text).trim_end_matches(['\r', '\n']);
+    let text = if text.contains(' ') { text.to_owned() } else { format!("ERR {text}") };
+    push_error(state, &text)
+}
+
+fn status_reply(state: &mut LuaState) -> LuaResult<u32> {
+    let text = argument(state, 0);
+    if convert::bytes(state, text).is_none() {
+        return push_error(state, "ERR wrong number or type of arguments");
+    }
+    let table = convert::table_of(state, "ok", text)?;
+    state.push(table);
+    Ok(1)
+}
+
+fn sha1hex(state: &mut LuaState) -> LuaResult<u32> {
+    if state.top.saturating_sub(state.base) != 1 {
+        return raise(state, "ERR wrong number of arguments");
+    }
+    let text = match argument(state, 0) {
+        Val::Num(number) => format!("{}", Val::Num(number)).into_bytes(),
+        other => convert::bytes(state, other).unwrap_or_default(),
+    };
+    let sha = state.create_string(sha_of(&text).as_bytes());
+    state.push(sha);
+    Ok(1)
+}
+
+fn log(state: &mut LuaState) -> LuaResult<u32> {
+    if state.top.saturating_sub(state.base) < 2 {
+        return raise(state, "ERR redis.log() requires two arguments or more.");
+    }
+    match argument(state, 0) {
+        Val::Num(level) if (0.0..=3.0).contains(&level) => Ok(0),
+        Val::Num(_) => raise(state, "ERR Invalid log level."),
+        _ => raise(state, "ERR First argument must be a number (log level)."),
+    }
+}
+
+fn setresp(state: &mut LuaState) -> LuaResult<u32> {
+    if state.top.saturating_sub(state.base) != 1 {
+        return raise(state, "ERR redis.setresp() requires one argument.");
+    }
+    let resp3 = match argument(state, 0) {
+        Val::Num(2.0) => false,
+        Val::Num(3.0) => true,
+        _ => return raise(state, "ERR RESP version must be 2 or 3."),
+    };
+    running(|running| running.out.resp3 = resp3);
+    Ok(0)
+}
+
+fn set_repl(state: &mut LuaState) -> LuaResult<u32> {
+    match argument(state, 0) {
+        Val::Num(flags) if (0.0..=3.0).contains(&flags) => Ok(0),
+        Val::Num(_) => raise(
+            state,
+            "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
+        ),
+        _ => raise(state, "ERR redis.set_repl() requires one argument."),
+    }
+}
+
+fn yes(state: &mut LuaState) -> LuaResult<u32> {
+    state.push(Val::Bool(true));
+    Ok(1)
+}
+
+fn no(state: &mut LuaState) -> LuaResult<u32> {
+    state.push(Val::Bool(false));
+    Ok(1)
+}
+
+fn nothing(_state: &mut LuaState) -> LuaResult<u32> {
+    Ok(0)
+}
+
+fn acl_check_cmd(state: &mut LuaState) -> LuaResult<u32> {
+    let name = convert::bytes(state, argument(state, 0)).unwrap_or_default();
+    if running(|running| running.host.borrow().knows(&name)).unwrap_or(false) {
+        return yes(state);
+    }
+    raise(state, "ERR Invalid command passed to redis.acl_check_cmd()")
+}
+
+/// As Lua's, but the end of a script goes through, and the error of a command is its text.
+pub(super) fn catch(state: &mut LuaState) -> LuaResult<u32> {
+    let count = rilua::stdlib::base::lua_pcall(state)?;
+    if is_ended() {
+        return Err(runtime_error("the script was ended"));
+    }
+    let caught = state.top.saturating_sub(2);
+    if count == 2
+        && state.stack_get(caught) == Val::Bool(false)
+        && let Val::Table(table) = state.stack_get(caught + 1)
+    {
+        let text = convert::field(state, Table::from_gc_ref(table), "err");
+        if let Val::Str(_) = text {
+            state.stack_set(caught + 1, text);
+        }
+    }
+    Ok(count)
+}
+
+/// As Lua's, but the end of a script goes through.
+pub(super) fn catch_with(state: &mut LuaState) -> LuaResult<u32> {
+    let count = rilua::stdlib::base::lua_xpcall(state)?;
+    if is_ended() { Err(runtime_error("the script was ended")) } else { Ok(count) }
+}
+
+/// Makes the table `redis`.
+pub(super) fn open(lua: &mut Lua) -> LuaResult<()> {
+    let redis = lua.create_table();
+    lua.set_global_val("redis", Val::Table(redis.gc_ref()))?;
+    let functions: [(&str, rilua::RustFn); 12] = [
+        ("acl_check_cmd", acl_check_cmd),
+        ("breakpoint", no),
+        ("call", call),
+        ("debug", nothing),
+        ("error_reply", error_reply),
+        ("log", log),
+        ("pcall", pcall),
+        ("replicate_commands", yes),
+        ("set_repl", set_repl),
+        ("setresp", setresp),
+        ("sha1hex", sha1hex),
+        ("status_reply", status_reply),
+    ];
+    for (name, function) in &functions {
+        lua.table_set_function(&redis, name, *function)?;
+    }
+    let version = lua.create_string(VERSION.0.as_bytes());
+    let constants = [
+        ("REDIS_VERSION", version),
+        ("REDIS_VERSION_NUM", Val::Num(VERSION.1)),
+        ("LOG_DEBUG", Val::Num(0.0)),
+        ("LOG_VERBOSE", Val::Num(1.0)),
+        ("LOG_NOTICE", Val::Num(2.0)),
+        ("LOG_WARNING", Val::Num(3.0)),
+        ("REPL_NONE", Val::Num(0.0)),
+        ("REPL_AOF", Val::Num(1.0)),
+        ("REPL_SLAVE", Val::Num(2.0)),
+        ("REPL_REPLICA", Val::Num(2.0)),
+        ("REPL_ALL", Val::Num(3.0)),
+    ];
+    for (name, value) in constants {
+        let key = lua.create_string(name.as_bytes());
+        lua.table_raw_set(&redis, key, value)?;
+    }
+    Ok(())
+}

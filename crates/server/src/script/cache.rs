@@ -1,0 +1,104 @@
+//! The sources of scripts by their SHA-1, and what ends those that run.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+
+/// The most bytes of sources that are kept; the oldest go first. A client that is told that its
+/// script is gone sends it again.
+const SOURCES_BYTES_MAX: usize = 64 << 20;
+
+/// A script's source, and what was learned of it.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) text: Arc<[u8]>,
+    /// True if it has used keys that it was not given.
+    pub(crate) needs_everything: bool,
+}
+
+#[derive(Default)]
+struct Sources {
+    by_sha: HashMap<String, Source>,
+    order: VecDeque<String>,
+    bytes: usize,
+}
+
+/// The scripts of a server.
+#[derive(Default)]
+pub(crate) struct Scripts {
+    sources: Mutex<Sources>,
+    running: AtomicUsize,
+    /// How often it was asked that the scripts that run end.
+    kills: AtomicU64,
+}
+
+/// The SHA-1 of a source, in hexadecimal digits.
+pub(crate) fn sha_of(text: &[u8]) -> String {
+    sha1_smol::Sha1::from(text).digest().to_string()
+}
+
+impl Scripts {
+    /// Keeps a source.
+    pub(crate) fn keep(&self, sha: &str, text: &[u8]) -> Source {
+        let mut sources = self.sources.lock();
+        if let Some(found) = sources.by_sha.get(sha) {
+            return found.clone();
+        }
+        let source = Source { text: text.into(), needs_everything: false };
+        sources.bytes += text.len();
+        sources.order.push_back(sha.to_owned());
+        sources.by_sha.insert(sha.to_owned(), source.clone());
+        while sources.bytes > SOURCES_BYTES_MAX {
+            let Some(oldest) = sources.order.pop_front() else { break };
+            if let Some(gone) = sources.by_sha.remove(&oldest) {
+                sources.bytes -= gone.text.len();
+            }
+        }
+        source
+    }
+
+    /// The source with this SHA-1, in lower case.
+    pub(crate) fn find(&self, sha: &str) -> Option<Source> {
+        self.sources.lock().by_sha.get(sha).cloned()
+    }
+
+    /// Remembers that a script uses keys that it is not given.
+    pub(crate) fn note_needs_everything(&self, sha: &str) {
+        if let Some(source) = self.sources.lock().by_sha.get_mut(sha) {
+            source.needs_everything = true;
+        }
+    }
+
+    /// Forgets all sources.
+    pub(crate) fn flush(&self) {
+        *self.sources.lock() = Sources::default();
+    }
+
+    /// A script begins; returns what [`Scripts::kills`] is compared with.
+    pub(crate) fn begin(&self) -> u64 {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        self.kills()
+    }
+
+    /// A script has ended.
+    pub(crate) fn end(&self) {
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How often scripts were asked to end.
+    pub(crate) fn kills(&self) -> u64 {
+        self.kills.load(Ordering::Relaxed)
+    }
+
+    /// Asks the scripts that run to end. Returns false if there is none.
+    pub(crate) fn kill(&self) -> bool {
+        self.kills.fetch_add(1, Ordering::Relaxed);
+        self.running.load(Ordering::Relaxed) > 0
+    }
+}

@@ -1,0 +1,125 @@
+//! A state of the interpreter, which scripts of one thread run in, one after the other.
+
+use rilua::{
+    Function, Lua, LuaApiMut, LuaResult, StdLib, Table, Val, runtime_error,
+    stdlib::base,
+    vm::state::{LuaState, MASK_COUNT},
+};
+
+use super::{End, MEMORY_BYTES_MAX, api, convert, running, sandbox};
+use crate::resp::Reply;
+
+/// Instructions between two looks at the limits: some ten microseconds' worth.
+const LOOK_INSTRUCTIONS: i32 = 1000;
+
+/// A state that holds more bytes than this after a script is not kept for the next one.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+
+/// What makes the libraries that Lua has not, before the state is closed.
+const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] = &[api::open];
+
+/// An interpreter with the functions that scripts may call.
+pub(super) struct Engine {
+    lua: Lua,
+    /// What scripts see as global variables.
+    globals: Table,
+    protect: Function,
+    on_error: Function,
+}
+
+/// Looks at the limits.
+fn look(state: &mut LuaState) -> LuaResult<u32> {
+    if running(super::Running::is_over).unwrap_or(true) {
+        // Whatever runs next of the script ends at once.
+        (state.hook.base_hook_count, state.hook.hook_count) = (1, 1);
+        return Err(runtime_error("the script was ended"));
+    }
+    Ok(0)
+}
+
+impl Engine {
+    pub(super) fn new() -> LuaResult<Self> {
+        let libraries = StdLib::BASE | StdLib::STRING | StdLib::TABLE | StdLib::MATH;
+        let mut lua = Lua::new_with(libraries)?;
+        let globals = Table::from_gc_ref(lua.state_mut().global);
+        let anchor = |lua: &mut Lua, name: &str, function| -> LuaResult<Function> {
+            lua.register_function(name, function)?;
+            let value = lua.get_global_val(name);
+            let key = lua.create_string(name.as_bytes());
+            let registry = Table::from_gc_ref(lua.state_mut().registry);
+            registry.raw_set(lua.state_mut(), key, value)?;
+            lua.set_global_val(name, Val::Nil)?;
+            match value {
+                Val::Function(function) => Ok(Function::from_gc_ref(function)),
+                _ => Err(runtime_error("no function")),
+            }
+        };
+        let protect = anchor(&mut lua, "protected run", base::lua_xpcall)?;
+        let on_error = anchor(&mut lua, "on error", api::on_error)?;
+        let hook = anchor(&mut lua, "look", look)?;
+        for open in LIBRARIES {
+            open(&mut lua)?;
+        }
+        sandbox::close(&mut lua, globals)?;
+        let state = lua.state_mut();
+        state.hook.hook_func = Val::Function(hook.gc_ref());
+        state.gc.set_alloc_limit(MEMORY_BYTES_MAX);
+        Ok(Self { lua, globals, protect, on_error })
+    }
+
+    /// Returns true if the state is worth keeping.
+    pub(super) fn is_small(&mut self) -> bool {
+        self.lua.state_mut().gc.gc_state.total_bytes < KEPT_BYTES_MAX
+    }
+
+    pub(super) fn compile(&mut self, source: &[u8]) -> Result<Function, End> {
+        let refuse = |why: String| {
+            End::Text(format!("ERR Error compiling script (new function): {why}").into())
+        };
+        if source.first() == Some(&0x1b) {
+            return Err(refuse("user_script: bad header in precompiled chunk".to_owned()));
+        }
+        self.lua.load_bytes(source, "@user_script").map_err(|error| refuse(error.to_string()))
+    }
+
+    pub(super) fn run(
+        &mut self,
+        source: &[u8],
+        (keys, arguments): (&[&[u8]], &[&[u8]]),
+        out: &mut Reply,
+    ) -> Result<(), End> {
+        let failed = |error: rilua::LuaError| End::Text(format!("ERR {error}").into());
+        let function = self.compile(source)?;
+        for (name, words) in [("KEYS", keys), ("ARGV", arguments)] {
+            let state = self.lua.state_mut();
+            let table = state.create_table();
+            for (at, word) in words.iter().enumerate() {
+                let word = state.create_string(word);
+                #[expect(clippy::cast_precision_loss, reason = "few")]
+                table.raw_set(state, Val::Num((at + 1) as f64), word).map_err(failed)?;
+            }
+            let name = state.create_string(name.as_bytes());
+            self.globals.raw_set(state, name, Val::Table(table.gc_ref())).map_err(failed)?;
+            state.gc.barrier_back(self.globals.gc_ref());
+        }
+        let state = self.lua.state_mut();
+        // As each script finds it, whatever ran before.
+        state.rng_state = 1;
+        state.hook.hook_mask = MASK_COUNT;
+        state.hook.allow_hook = true;
+        (state.hook.base_hook_count, state.hook.hook_count) =
+            (LOOK_INSTRUCTIONS, LOOK_INSTRUCTIONS);
+        let function = Val::Function(function.gc_ref());
+        let on_error = Val::Function(self.on_error.gc_ref());
+        let values = self.lua.call_function(&self.protect, &[function, on_error]);
+        let values = values.map_err(failed)?;
+        let value = values.get(1).copied().unwrap_or(Val::Nil);
+        let state = self.lua.state_mut();
+        if values.first() == Some(&Val::Bool(true)) {
+            convert::reply(state, value, out);
+        } else {
+            convert::error(state, value, out);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,271 @@
+//! Takes away what a script may not do, and sees to it that nothing of a script is left for the
+//! next one: what scripts see are empty tables before those that hold the functions.
+
+use rilua::{
+    Lua, LuaApiMut, LuaError, LuaResult, RustFn, Table, Val, runtime_error,
+    stdlib::{base, string, table},
+    vm::state::LuaState,
+};
+
+use super::{
+    MEMORY_BYTES_MAX,
+    api::{argument, catch, catch_with, located},
+    convert,
+};
+
+/// Global functions that scripts have not.
+const GONE: [&str; 9] =
+    ["dofile", "getfenv", "loadfile", "newproxy", "print", "setfenv", "module", "require", "arg"];
+
+/// The libraries that scripts cannot change.
+const LIBRARIES: [&str; 8] =
+    ["bit", "cjson", "cmsgpack", "math", "redis", "string", "struct", "table"];
+
+/// The table that lies after an empty one that a script sees.
+fn real(state: &LuaState, value: Val) -> Option<Val> {
+    let Val::Table(_) = value else { return None };
+    let registry = Table::from_gc_ref(state.registry);
+    registry.raw_get(state, value).ok().filter(|found| !found.is_nil())
+}
+
+fn read_only(state: &mut LuaState) -> LuaResult<u32> {
+    Err(located(state, "Attempt to modify a readonly table"))
+}
+
+fn absent(state: &mut LuaState) -> LuaResult<u32> {
+    let name = convert::bytes(state, argument(state, 1)).unwrap_or_default();
+    let name = String::from_utf8_lossy(&name);
+    let text = format!("Script attempted to access nonexistent global variable '{name}'");
+    Err(located(state, &text))
+}
+
+/// Refuses a change of a table that scripts cannot change.
+fn check_writable(state: &LuaState) -> LuaResult<()> {
+    match real(state, argument(state, 0)) {
+        Some(_) => Err(runtime_error("Attempt to modify a readonly table")),
+        None => Ok(()),
+    }
+}
+
+/// Has a function that reads a table read the one that holds what the script sees.
+fn look_through(state: &mut LuaState) {
+    if let Some(found) = real(state, argument(state, 0)) {
+        state.stack_set(state.base, found);
+    }
+}
+
+fn setmetatable(state: &mut LuaState) -> LuaResult<u32> {
+    check_writable(state)?;
+    base::lua_setmetatable(state)
+}
+
+fn rawset(state: &mut LuaState) -> LuaResult<u32> {
+    check_writable(state)?;
+    base::lua_rawset(state)
+}
+
+fn rawget(state: &mut LuaState) -> LuaResult<u32> {
+    look_through(state);
+    base::lua_rawget(state)
+}
+
+fn next(state: &mut LuaState) -> LuaResult<u32> {
+    look_through(state);
+    base::lua_next(state)
+}
+
+fn pairs(state: &mut LuaState) -> LuaResult<u32> {
+    look_through(state);
+    let of = argument(state, 0);
+    if !matches!(of, Val::Table(_)) {
+        return Err(state.type_error(1, "table"));
+    }
+    let key = state.create_string(b"next");
+    let function = Table::from_gc_ref(state.registry).raw_get(state, key)?;
+    state.push(function);
+    state.push(of);
+    state.push(Val::Nil);
+    Ok(3)
+}
+
+fn gcinfo(state: &mut LuaState) -> LuaResult<u32> {
+    #[expect(clippy::cast_precision_loss, reason = "far fewer")]
+    let kib = state.gc.gc_state.total_bytes as f64 / 1024.0;
+    state.push_number(kib);
+    Ok(1)
+}
+
+fn collectgarbage(state: &mut LuaState) -> LuaResult<u32> {
+    if convert::bytes(state, argument(state, 0)).is_some_and(|word| word == b"count") {
+        return gcinfo(state);
+    }
+    state.push_number(0.0);
+    Ok(1)
+}
+
+/// Refuses bytes that the script's memory does not suffice for.
+fn check_memory(state: &LuaState, bytes: usize) -> LuaResult<()> {
+    let used = state.gc.gc_state.total_bytes;
+    if used.saturating_add(bytes) > MEMORY_BYTES_MAX { Err(LuaError::Memory) } else { Ok(()) }
+}
+
+fn len_of(state: &LuaState, value: Val) -> usize {
+    let Val::Str(string) = value else { return 0 };
+    state.gc.string_arena.get(string).map_or(0, |string| string.data().len())
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+fn rep(state: &mut LuaState) -> LuaResult<u32> {
+    let times = state.check_number(2).map_or(0, |times| times.max(0.0) as usize);
+    let len = len_of(state, argument(state, 0)) + len_of(state, argument(state, 2));
+    check_memory(state, len.max(1).saturating_mul(times))?;
+    string::str_rep(state)
+}
+
+/// Widths of more than two digits are refused, as Lua does.
+fn format(state: &mut LuaState) -> LuaResult<u32> {
+    let text = convert::bytes(state, argument(state, 0)).unwrap_or_default();
+    let mut at = 0;
+    while at < text.len() {
+        let begins = text[at] == b'%';
+        at += 1;
+        if !begins {
+            continue;
+        }
+        let mut digits = 0;
+        while let Some(byte) = text.get(at).filter(|byte| b"-+ #.0123456789".contains(byte)) {
+            digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+            if digits > 2 {
+                return Err(located(state, "invalid format (width or precision too long)"));
+            }
+            at += 1;
+        }
+        at += 1;
+    }
+    let arguments = state.top.saturating_sub(state.base);
+    let strings: usize = (0..arguments).map(|at| len_of(state, argument(state, at))).sum();
+    // `%q` may write four bytes for one.
+    check_memory(state, strings.saturating_mul(4))?;
+    string::str_format(state)
+}
+
+fn gsub(state: &mut LuaState) -> LuaResult<u32> {
+    let (subject, by) = (len_of(state, argument(state, 0)), len_of(state, argument(state, 2)));
+    check_memory(state, subject.saturating_mul(by))?;
+    string::str_gsub(state)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it saturates")]
+fn concat(state: &mut LuaState) -> LuaResult<u32> {
+    if let Val::Table(of) = argument(state, 0) {
+        let of = Table::from_gc_ref(of);
+        let between = len_of(state, argument(state, 1));
+        let from = if let Val::Num(from) = argument(state, 2) { from as i64 } else { 1 };
+        let to = match argument(state, 3) {
+            Val::Num(to) => to as i64,
+            _ => of.raw_len(state),
+        };
+        let mut bytes = 0_usize;
+        for at in from..=to {
+            #[expect(clippy::cast_precision_loss, reason = "places of a table are floats")]
+            let element = of.raw_get(state, Val::Num(at as f64))?;
+            if !matches!(element, Val::Str(_) | Val::Num(_)) {
+                break;
+            }
+            bytes = bytes.saturating_add(len_of(state, element) + between);
+        }
+        check_memory(state, bytes)?;
+    }
+    table::tab_concat(state)
+}
+
+fn loadstring(state: &mut LuaState) -> LuaResult<u32> {
+    let source = convert::bytes(state, argument(state, 0)).unwrap_or_default();
+    if source.first() == Some(&0x1b) {
+        let text = state.create_string(b"attempt to load a binary chunk");
+        state.push(Val::Nil);
+        state.push(text);
+        return Ok(2);
+    }
+    base::lua_loadstring(state)
+}
+
+/// Puts an empty table before one, which scripts cannot change.
+fn protect(lua: &mut Lua, real: Table) -> LuaResult<Table> {
+    let (proxy, meta) = (lua.create_table(), lua.create_table());
+    let fields = [("__index", Val::Table(real.gc_ref())), ("__metatable", Val::Bool(false))];
+    for (name, value) in fields {
+        let key = lua.create_string(name.as_bytes());
+        lua.table_raw_set(&meta, key, value)?;
+    }
+    lua.table_set_function(&meta, "__newindex", read_only)?;
+    let state = lua.state_mut();
+    proxy.set_metatable(state, Some(meta))?;
+    let registry = Table::from_gc_ref(state.registry);
+    registry.raw_set(state, Val::Table(proxy.gc_ref()), Val::Table(real.gc_ref()))?;
+    Ok(proxy)
+}
+
+fn replace(lua: &mut Lua, library: &str, functions: &[(&str, RustFn)]) -> LuaResult<()> {
+    let Val::Table(of) = lua.get_global_val(library) else { return Ok(()) };
+    for (name, function) in functions {
+        lua.table_set_function(&Table::from_gc_ref(of), name, *function)?;
+    }
+    Ok(())
+}
+
+/// Closes the state: from now on scripts see what they may see.
+pub(super) fn close(lua: &mut Lua, globals: Table) -> LuaResult<()> {
+    for name in GONE {
+        lua.set_global_val(name, Val::Nil)?;
+    }
+    let functions: [(&str, RustFn); 11] = [
+        ("collectgarbage", collectgarbage),
+        ("gcinfo", gcinfo),
+        ("load", loadstring),
+        ("loadstring", loadstring),
+        ("next", next),
+        ("pairs", pairs),
+        ("pcall", catch),
+        ("rawget", rawget),
+        ("rawset", rawset),
+        ("setmetatable", setmetatable),
+        ("xpcall", catch_with),
+    ];
+    for (name, function) in functions {
+        lua.register_function(name, function)?;
+    }
+    let state = lua.state_mut();
+    let (key, registry) = (state.create_string(b"next"), Table::from_gc_ref(state.registry));
+    let function = globals.raw_get(state, key)?;
+    registry.raw_set(state, key, function)?;
+    replace(lua, "string", &[("format", format), ("gsub", gsub), ("rep", rep)])?;
+    replace(lua, "table", &[("concat", concat)])?;
+    if let Val::Table(of) = lua.get_global_val("string") {
+        let key = lua.create_string(b"dump");
+        lua.table_raw_set(&Table::from_gc_ref(of), key, Val::Nil)?;
+    }
+    for name in LIBRARIES {
+        let Val::Table(of) = lua.get_global_val(name) else { continue };
+        let proxy = protect(lua, Table::from_gc_ref(of))?;
+        lua.set_global_val(name, Val::Table(proxy.gc_ref()))?;
+    }
+    let strings = lua.get_global_val("string");
+    let metas: Vec<_> = lua.state_mut().gc.type_metatables.iter().flatten().copied().collect();
+    for meta in metas {
+        let meta = Table::from_gc_ref(meta);
+        let shown = protect(lua, meta)?;
+        let fields = [("__index", strings), ("__metatable", Val::Table(shown.gc_ref()))];
+        for (name, value) in fields {
+            let key = lua.create_string(name.as_bytes());
+            lua.table_raw_set(&meta, key, value)?;
+        }
+    }
+    let meta = lua.create_table();
+    lua.table_set_function(&meta, "__index", absent)?;
+    globals.set_metatable(lua.state_mut(), Some(meta))?;
+    let proxy = protect(lua, globals)?;
+    lua.set_global_val("_G", Val::Table(proxy.gc_ref()))?;
+    lua.state_mut().global = proxy.gc_ref();
+    Ok(())
+}
