@@ -6,7 +6,7 @@ use rilua::{
     vm::state::{LuaState, MASK_COUNT},
 };
 
-use super::{End, MEMORY_BYTES_MAX, api, convert, running, sandbox};
+use super::{End, MEMORY_BYTES_MAX, api, convert, lib_bit, lib_lua, lib_struct, running, sandbox};
 use crate::resp::Reply;
 
 /// Instructions between two looks at the limits: some ten microseconds' worth.
@@ -16,7 +16,8 @@ const LOOK_INSTRUCTIONS: i32 = 1000;
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// What makes the libraries that Lua has not, before the state is closed.
-const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] = &[api::open];
+const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] =
+    &[api::open, lib_bit::open, lib_struct::open, lib_lua::open];
 
 /// An interpreter with the functions that scripts may call.
 pub(super) struct Engine {

@@ -7,6 +7,10 @@ mod api;
 mod cache;
 mod convert;
 mod engine;
+mod lib_bit;
+mod lib_lua;
+mod lib_struct;
+mod lib_values;
 mod sandbox;
 
 use std::{
