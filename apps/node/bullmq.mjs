@@ -1,4 +1,4 @@
-// packages: bullmq
+// packages: bullmq ioredis
 // BullMQ: jobs, priorities, delays, retries, a flow, events, a repeated job.
 import { Queue, Worker, QueueEvents, FlowProducer } from "bullmq";
 import Redis from "ioredis";

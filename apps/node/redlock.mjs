@@ -1,4 +1,4 @@
-// packages: redlock ioredis
+// packages: redlock@5.0.0-beta.2 ioredis
 // Redlock: exclusive locks, extension, refusal.
 import Redis from "ioredis";
 import { createRequire } from "module";

@@ -7,7 +7,7 @@ db = Database.from_url(os.environ["REDIS_URL"])
 h = db.Hash("h"); h.update(a=1, b=2); print(sorted(h.keys()))
 z = db.ZSet("z"); z.add({"x": 1, "y": 2, "w": 3}); print(z[:2], z.rank("y"), sorted(z))
 l = db.List("l"); l.extend([1, 2, 3]); print(list(l), l.popright())
-s = db.Set("s"); s.add(1, 2); t = db.Set("t"); t.add(2, 3); print(s & t, s | t, s - t)
+s = db.Set("s"); s.add(1, 2); t = db.Set("t"); t.add(2, 3); print(s & t, sorted(s | t), s - t)
 limit = db.rate_limit("r", limit=3, per=100)
 print([limit.limit("u") for _ in range(5)])
 class User(Model):
