@@ -10,7 +10,8 @@ public class Main {
         Config config = new Config();
         config.useSingleServer().setAddress(System.getenv("REDIS_URL").replaceAll("/0$", ""));
         RedissonClient r = Redisson.create(config);
-        RMap<String, Integer> map = r.getMap("m");
+        RMap<String, Integer> map = r.getMap("m", new org.redisson.codec.CompositeCodec(
+            org.redisson.client.codec.StringCodec.INSTANCE, org.redisson.client.codec.IntegerCodec.INSTANCE));
         map.put("a", 1);
         System.out.println(map.addAndGet("a", 2) + " " + map.putIfAbsent("a", 9) + " " + map.readAllMap());
         RMapCache<String, String> cache = r.getMapCache("mc");
