@@ -65,7 +65,7 @@ const LEVELS: Form = Form::Word(&["debug", "verbose", "notice", "warning", "noth
 const SANITIZED: Form = Form::Word(&["no", "yes", "clients"]);
 
 /// All of them, with the bounds and the defaults of Redis 7.2.
-static SETTINGS: [Setting; 70] = [
+static SETTINGS: [Setting; 65] = [
     setting("active-defrag-cycle-max", Form::Integer(1, 99), "25"),
     setting("active-defrag-cycle-min", Form::Integer(1, 99), "1"),
     setting("active-defrag-ignore-bytes", Form::Memory, "104857600"),
@@ -91,8 +91,6 @@ static SETTINGS: [Setting; 70] = [
     setting("hll-sparse-max-bytes", Form::Memory, "3000"),
     setting("hz", SMALL, "10"),
     setting("jemalloc-bg-thread", Form::YesNo, "yes"),
-    setting("latency-monitor-threshold", COUNT, "0"),
-    setting("latency-tracking", Form::YesNo, "yes"),
     setting("lazyfree-lazy-eviction", Form::YesNo, "no"),
     setting("lazyfree-lazy-expire", Form::YesNo, "no"),
     setting("lazyfree-lazy-server-del", Form::YesNo, "no"),
@@ -130,13 +128,10 @@ static SETTINGS: [Setting; 70] = [
     setting("set-max-intset-entries", COUNT, "512"),
     setting("set-max-listpack-entries", COUNT, "128"),
     setting("set-max-listpack-value", Form::Memory, "64"),
-    setting("slowlog-log-slower-than", Form::Integer(-1, LONG_MAX), "10000"),
-    setting("slowlog-max-len", COUNT, "128"),
     setting("stop-writes-on-bgsave-error", Form::YesNo, "yes"),
     setting("stream-node-max-bytes", Form::Memory, "4096"),
     setting("stream-node-max-entries", COUNT, "100"),
     setting("tcp-keepalive", SMALL, "300"),
-    setting("tracking-table-max-keys", COUNT, "1000000"),
     setting("zset-max-listpack-entries", COUNT, "128").or("zset-max-ziplist-entries"),
     setting("zset-max-listpack-value", Form::Memory, "64").or("zset-max-ziplist-value"),
 ];

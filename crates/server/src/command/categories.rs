@@ -43,6 +43,7 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         return vec![speed];
     }
     let sorts = SORTS.contains(&name);
+    let scripts = group == Group::Scripting;
     let is_on_keys =
         !sorts && (matches!(group, Group::Keys | Group::Ordered) || KEYSPACE.contains(&name));
     let family = match group {
@@ -63,8 +64,8 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
     let is_connection = is_connection || ["asking", "readonly", "readwrite"].contains(&name);
     let all = [
         is_on_keys.then_some("keyspace"),
-        command.flags.has(Flags::READ).then_some("read"),
-        command.flags.has(Flags::WRITE).then_some("write"),
+        (!scripts && command.flags.has(Flags::READ)).then_some("read"),
+        (!scripts && command.flags.has(Flags::WRITE)).then_some("write"),
         family,
         sorts.then_some("set"),
         sorts.then_some("sortedset"),
@@ -75,6 +76,7 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         (is_admin || DANGEROUS.contains(&name)).then_some("dangerous"),
         is_connection.then_some("connection"),
         (group == Group::Transactions).then_some("transaction"),
+        scripts.then_some("scripting"),
     ];
     all.into_iter().flatten().collect()
 }
