@@ -4,7 +4,7 @@ mod common;
 
 use std::{thread, time::Duration};
 
-use common::{Client, start};
+use common::{Client, Value, start};
 
 /// Sends a script without keys; the reply as it is printed.
 fn eval(client: &mut Client, script: &str) -> String {
@@ -68,4 +68,34 @@ fn a_script_that_is_killed_leaves_nothing() {
     let reply = running.join().unwrap();
     assert!(reply.contains("Script killed by user"), "{reply}");
     assert!(!format!("{:?}", control.run("EXISTS k")).contains('1'));
+}
+
+/// The values are those that Redis 7.0.15 gives.
+#[test]
+fn libraries_answer_as_those_of_redis() {
+    let (_dir, _server, mut client) = start();
+    let hex = "local h = '' for c in (EXPR):gmatch('.') do \
+               h = h .. string.format('%02x', string.byte(c)) end return h";
+    let packed = "cmsgpack.pack({1,-5,300,1.5,'abc',{a=1}},-200,-40000,2^40,0.1,false)";
+    let cases = [
+        (
+            "return cjson.encode({1,2,{a='x/\"y',b=1.5}})".to_owned(),
+            r#"[1,2,{"a":"x\/\"y","b":1.5}]"#,
+        ),
+        ("return cjson.encode({})".to_owned(), "{}"),
+        (r#"return cjson.encode(cjson.decode('{"a":null}'))"#.to_owned(), r#"{"a":null}"#),
+        (r#"return cjson.decode('["\\u00e9\\n"]')[1]"#.to_owned(), "\u{e9}\n"),
+        (
+            hex.replace("EXPR", packed),
+            "9601fbcd012cca3fc00000a361626381a16101d1ff38d2ffff63c0cf0000010000000000cb3fb999999999999ac2",
+        ),
+        ("return tostring(cmsgpack.unpack(cmsgpack.pack(-2^40)) == -2^40)".to_owned(), "true"),
+        ("return bit.tohex(bit.bxor(5, 0xff))".to_owned(), "000000fa"),
+        (hex.replace("EXPR", "struct.pack('>I2', 258)"), "0102"),
+    ];
+    for (script, expected) in cases {
+        assert_eq!(client.call(&["EVAL", &script, "0"]), Value::bulk(expected), "{script}");
+    }
+    let error = client.call(&["EVAL", "return cjson.decode('[1,')", "0"]).text();
+    assert!(error.contains("Expected value but found T_END at character 4"), "{error}");
 }

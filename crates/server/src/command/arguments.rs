@@ -51,6 +51,13 @@ pub(super) fn timeout(text: &[u8]) -> Result<Option<Duration>, Fault> {
     Ok((ms > 0).then(|| Duration::from_millis(ms)))
 }
 
+/// Reads how long a command may wait, in milliseconds: none for 0, which is without end.
+pub(super) fn timeout_ms(text: &[u8]) -> Result<Option<Duration>, Fault> {
+    let ms = integer(text).map_err(|_| "ERR timeout is not an integer or out of range")?;
+    let ms = u64::try_from(ms).map_err(|_| "ERR timeout is negative")?;
+    Ok((ms > 0).then(|| Duration::from_millis(ms)))
+}
+
 /// Reads an integer with `0x` before it.
 fn hexadecimal(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X"))?;

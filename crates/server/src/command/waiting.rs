@@ -2,18 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Context, Done, SYNTAX, integer, is_word};
+use super::{Context, Done, SYNTAX, arguments::timeout_ms, integer, is_word};
 use crate::{
     fault::{Fault, Wait},
     resp::{Args, Reply},
 };
-
-/// A time to wait in milliseconds; `None` for 0, which is without end.
-fn timeout(text: &[u8]) -> Result<Option<Duration>, Fault> {
-    let ms = integer(text).map_err(|_| "ERR timeout is not an integer or out of range")?;
-    let ms = u64::try_from(ms).map_err(|_| "ERR timeout is negative")?;
-    Ok((ms > 0).then(|| Duration::from_millis(ms)))
-}
 
 /// A wait for replicas, of which there are none: only the time ends it.
 fn wait_in_vain(timeout: Option<Duration>, on_timeout: fn(&mut Reply)) -> Fault {
@@ -22,7 +15,7 @@ fn wait_in_vain(timeout: Option<Duration>, on_timeout: fn(&mut Reply)) -> Fault 
 
 /// `WAIT`.
 pub(super) fn wait(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    let timeout = timeout(args.at(2))?;
+    let timeout = timeout_ms(args.at(2))?;
     let replicas = integer(args.at(1))?;
     if replicas > 0 && !context.in_exec {
         return Err(wait_in_vain(timeout, |out| out.int(0)));
@@ -38,7 +31,7 @@ pub(super) fn waitaof(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         _ => Err(Fault::from("ERR value is out of range, must be positive")),
     };
     let (local, replicas) = (count(1, 1)?, count(2, i64::MAX)?);
-    let timeout = timeout(args.at(3))?;
+    let timeout = timeout_ms(args.at(3))?;
     if local > 0 {
         // A pending write of this transaction is not among what is synced.
         context.server.databases.sync()?;

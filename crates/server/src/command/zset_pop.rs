@@ -6,8 +6,9 @@ use rhumb::Slice;
 
 use super::{
     Context, Done, NOT_POSITIVE, SYNTAX,
+    arguments::timeout,
     connection::positive,
-    float, integer, is_word,
+    integer, is_word,
     zsets::{put_fewer, remove},
 };
 use crate::{
@@ -19,9 +20,6 @@ use crate::{
 
 const NO_COUNT: &str = "ERR count should be greater than 0";
 const NO_KEYS: &str = "ERR numkeys should be greater than 0";
-const BAD_TIMEOUT: &str = "ERR timeout is not a float or out of range";
-const LONG_TIMEOUT: &str = "ERR timeout is out of range";
-const NEGATIVE_TIMEOUT: &str = "ERR timeout is negative";
 
 /// From which end members are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,18 +168,6 @@ pub(super) fn zmpop(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         context.out.null_array();
     }
     Ok(())
-}
-
-/// How long a blocking command waits; `None` without end.
-fn timeout(text: &[u8]) -> Result<Option<Duration>, Fault> {
-    let milliseconds = (float(text).map_err(|_| BAD_TIMEOUT)? * 1000.0).ceil();
-    if milliseconds >= i64::MAX as f64 {
-        return Err(LONG_TIMEOUT.into());
-    }
-    if milliseconds < 0.0 {
-        return Err(NEGATIVE_TIMEOUT.into());
-    }
-    Ok((milliseconds > 0.0).then(|| Duration::from_millis(milliseconds as u64)))
 }
 
 /// Takes members of the first key that has some, or waits until one has.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Range, edge, find, ids, is_word, last_entry, write_entries};
 use crate::{
-    command::{Context, Done, SYNTAX, integer},
+    command::{Context, Done, SYNTAX, arguments::timeout_ms, integer},
     encode::StreamId,
     fault::{Fault, Wait},
     resp::{Args, Reply},
@@ -15,19 +15,14 @@ pub(super) struct Reading<'a> {
     args: Args<'a>,
     /// The most entries of each stream.
     pub(super) most: u64,
-    /// How long to wait, in milliseconds; 0 without end.
-    block_ms: Option<u64>,
+    /// How long the client is willing to wait, at most; the inner `None` is without end.
+    block: Option<Option<Duration>>,
     /// The group and the consumer.
     pub(super) group: Option<(&'a [u8], &'a [u8])>,
     pub(super) no_ack: bool,
     /// Where the keys begin, and how many there are.
     first: usize,
     count: usize,
-}
-
-fn timeout(text: &[u8]) -> Result<u64, Fault> {
-    let timeout = integer(text).map_err(|_| "ERR timeout is not an integer or out of range")?;
-    u64::try_from(timeout).map_err(|_| "ERR timeout is negative".into())
 }
 
 /// The error for an option that is only for groups.
@@ -42,7 +37,7 @@ impl<'a> Reading<'a> {
         let mut reading = Self {
             args,
             most: u64::MAX,
-            block_ms: None,
+            block: None,
             group: None,
             no_ack: false,
             first: 0,
@@ -53,7 +48,7 @@ impl<'a> Reading<'a> {
             let next = args.get(at + 1);
             match next {
                 Some(text) if is_word(option, "block") => {
-                    reading.block_ms = Some(timeout(text)?);
+                    reading.block = Some(timeout_ms(text)?);
                     at += 1;
                 }
                 Some(text) if is_word(option, "count") => {
@@ -112,13 +107,13 @@ impl<'a> Reading<'a> {
         context: &mut Context<'_, '_>,
         again: Option<Vec<Vec<u8>>>,
     ) -> Done {
-        let Some(block_ms) = self.block_ms.filter(|_| !context.in_exec) else {
+        let Some(timeout) = self.block.filter(|_| !context.in_exec) else {
             context.out.null_array();
             return Ok(());
         };
         Err(Fault::Wait(Box::new(Wait {
             keys: self.streams().map(|(key, _)| key.to_vec()).collect(),
-            timeout: (block_ms > 0).then(|| Duration::from_millis(block_ms)),
+            timeout,
             on_timeout: Reply::null_array,
             // A group may be gone; to XREAD a key of another type is absent.
             answers_wrong_type: self.group.is_some(),
@@ -128,7 +123,7 @@ impl<'a> Reading<'a> {
 
     /// Returns true if the command may wait.
     pub(super) fn may_wait(&self, context: &Context<'_, '_>) -> bool {
-        self.block_ms.is_some() && !context.in_exec
+        self.block.is_some() && !context.in_exec
     }
 
     /// The arguments with identifiers in the place of texts that depend on the moment; none if
