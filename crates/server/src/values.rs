@@ -252,6 +252,11 @@ pub(crate) fn read<E: From<rhumb::Error>>(
         return stream::read(txn, &meta, &mut |item| each(Item::Stream(item)));
     }
     let meta = txn.meta(entry)?;
+    if meta.times != 0 && txn.members(&member::prefix(meta.times))?.next().is_some() {
+        // Without their times, fields that have ended would come back.
+        let what = "a hash with fields that end by themselves cannot be serialised";
+        return Err(rhumb::Error::InvalidArgument(what.into()).into());
+    }
     for pair in members(txn, entry.kind, &meta)? {
         let (key, value) = pair?;
         each(item_of(entry.kind, &key, &value))?;
