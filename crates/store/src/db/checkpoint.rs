@@ -65,12 +65,14 @@ impl Core {
         written
     }
 
-    /// The database as it is now.
+    /// The database as it is now, with an identity of its own: the copy gives its files the same
+    /// numbers as this database gives its next ones, and after a power cut an unsynced log may show
+    /// what a removed file left on the disk. Only the identity tells one log from the other.
     fn content(&self) -> Content {
         // While the catalog is held, the levels are those of its state.
         let catalog = self.lock_catalog();
         Content {
-            state: catalog.state.clone(),
+            state: catalog.state.clone().with_new_identity(),
             _tables: self.trees.lock().live().map(|tree| tree.levels.get()).collect(),
             manifest: self.shared.new_file_id(),
             segment: self.shared.next_file.load(Ordering::Relaxed),

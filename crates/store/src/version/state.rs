@@ -81,8 +81,13 @@ type Numbers = (u64, (FileId, Lsn), (FileId, TreeId, u32), SeqNo);
 /// The catalog of a new database: empty, with a random identity.
 impl Default for CatalogState {
     fn default() -> Self {
-        Self { identity: RandomState::new().hash_one(std::process::id()), ..Self::blank() }
+        Self { identity: random_identity(), ..Self::blank() }
     }
+}
+
+/// A number that no other database has.
+fn random_identity() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 impl CatalogState {
@@ -201,6 +206,11 @@ impl CatalogState {
             records.push(VersionEdit::from(vec![floor]));
         }
         records
+    }
+
+    /// The same contents as another database, whose log and manifests are told from this one's.
+    pub(crate) fn with_new_identity(self) -> Self {
+        Self { identity: random_identity(), ..self }
     }
 
     /// Where the log that is still needed begins.
