@@ -55,6 +55,7 @@ mod http;
 mod http_request;
 mod json;
 mod key_event;
+mod libraries;
 mod listen;
 mod listeners;
 mod locks;

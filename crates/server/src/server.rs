@@ -24,14 +24,15 @@ use crate::{
     error::ServeError,
     health::Health,
     history::{History, Now},
-    log::{Event, Log},
+    libraries,
+    log::{Event, Log, LogLevel},
     metrics::Metrics,
     models::Models,
     pause::Pause,
     random::Random,
     remembered::Remembered,
     saves::Saves,
-    script::Scripts,
+    script::{Functions, Scripts},
     slow::Slow,
 };
 
@@ -77,6 +78,7 @@ pub(crate) struct Server {
     stopping: AtomicBool,
     stop: Notify,
     pub(crate) scripts: Scripts,
+    pub(crate) functions: Functions,
     /// The server itself, for a script, which outlives no call but cannot borrow.
     this: OnceLock<Weak<Self>>,
 }
@@ -117,6 +119,7 @@ impl Server {
         databases.ranks.set_bytes_max(config.memory_bytes / RANKS_PART);
         databases.listeners.limits.configure(&config.limits);
         clear::finish(&databases)?;
+        let functions = libraries::open(&databases, &log)?;
         let stats = databases.engine.stats();
         let fields = [
             directory(),
@@ -153,6 +156,7 @@ impl Server {
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
             scripts: Scripts::default(),
+            functions,
             this: OnceLock::new(),
         })
     }
@@ -221,6 +225,16 @@ impl Server {
             ("client", client.address.as_str().into()),
         ];
         self.log.write(Event::SlowCommand, "a command took long", &fields);
+    }
+
+    /// Writes what a script says to the log.
+    pub(crate) fn log_of_script(&self, level: LogLevel, text: &str) {
+        let event = match level {
+            LogLevel::Debug => Event::ScriptDebug,
+            LogLevel::Info => Event::ScriptNotice,
+            LogLevel::Warn | LogLevel::Error => Event::ScriptWarning,
+        };
+        self.log.write(event, text, &[]);
     }
 
     /// Memory that the server counts, in bytes: what the engine has mapped, buffers of reads, those

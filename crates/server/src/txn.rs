@@ -5,6 +5,7 @@
 //! before it writes.
 
 mod streams;
+mod undo;
 mod visit;
 
 use std::{
@@ -71,6 +72,8 @@ pub(crate) struct Pending {
     /// How often something was written, and its bytes, those included that were written again.
     count: usize,
     pub(crate) bytes: usize,
+    /// What was written over, while that is kept.
+    undo: Option<undo::Undo>,
 }
 
 /// A place between two commands that leave what they write in the same [`Pending`].
@@ -218,7 +221,12 @@ impl<'s> Txn<'s> {
             pending.push((number, space, Writes::new()));
             pending.len() - 1
         });
-        pending[at].2.insert(key, value);
+        if self.pending.undo.is_none() {
+            pending[at].2.insert(key, value);
+            return;
+        }
+        let before = pending[at].2.insert(key.clone(), value);
+        self.pending.note_undo(number, space, key, before);
     }
 
     /// What is pending of orders whose places were asked for, as far as it is known.

@@ -16,6 +16,7 @@ mod dump;
 mod expiry;
 mod field_expiry;
 mod fields;
+mod functions;
 mod geo;
 mod hash_random;
 mod hashes;

@@ -1,13 +1,18 @@
 //! Runs the commands that a script calls, over the writes that are pending.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use super::{Client, Context, Flags, Locking, find, keys_of};
 use crate::{
     clients::ClientInfo,
     fault::Fault,
     resp::{Args, Reply},
-    script::{End, Host, Refused},
+    log::LogLevel,
+    script::{End, Host, Refused, RunningScript},
     server::Server,
     txn::{Pending, Txn},
 };
@@ -21,12 +26,14 @@ pub(super) struct ScriptHost {
     /// The keys that are locked; `None` if all are.
     locked: Option<HashSet<Vec<u8>>>,
     is_read_only: bool,
-    kills: u64,
+    running: Option<Arc<RunningScript>>,
 }
 
 impl Drop for ScriptHost {
     fn drop(&mut self) {
-        self.server.scripts.end();
+        if let Some(running) = &self.running {
+            self.server.scripts.end(running);
+        }
     }
 }
 
@@ -36,13 +43,16 @@ impl ScriptHost {
         context: &Context<'_, '_>,
         locked: Option<HashSet<Vec<u8>>>,
         is_read_only: bool,
+        running: Option<Arc<RunningScript>>,
     ) -> Option<Self> {
         let server = context.server.this()?;
         let info = &context.client.info;
         let own = ClientInfo::new(info.id, info.address.clone(), info.local_address.clone());
         let mut client = Client::new(Arc::new(own), true);
         client.database = context.client.database;
-        let kills = server.scripts.begin();
+        if let Some(running) = &running {
+            server.scripts.begin(Arc::clone(running));
+        }
         Some(Self {
             server,
             client,
@@ -50,7 +60,7 @@ impl ScriptHost {
             pending: Pending::default(),
             locked,
             is_read_only,
-            kills,
+            running,
         })
     }
 }
@@ -101,10 +111,14 @@ impl Host for ScriptHost {
             may_take_long: true,
             absent: 0,
         };
-        let done = (command.run)(&mut context, args);
+        // A defect of a command ends the script, and loses nothing of the transaction.
+        let done = catch_unwind(AssertUnwindSafe(|| (command.run)(&mut context, args)));
         context.count_absent();
         context.txn.pending.end(place);
         std::mem::swap(&mut context.txn.pending, &mut self.pending);
+        let Ok(done) = done else {
+            return Err(Refused::End(End::Text("ERR a command of the script failed".into())));
+        };
         match done {
             Ok(()) => Ok(()),
             Err(Fault::Engine(error)) => Err(Refused::End(End::Engine(error))),
@@ -121,6 +135,32 @@ impl Host for ScriptHost {
     }
 
     fn is_killed(&self) -> bool {
-        self.server.scripts.kills() != self.kills || self.server.is_stopping()
+        self.running.as_ref().is_some_and(|running| running.is_killed())
+            || self.server.is_stopping()
+    }
+
+    fn log(&mut self, level: LogLevel, text: &str) {
+        self.server.log_of_script(level, text);
+    }
+}
+
+/// What a library is loaded with: it may only write to the log.
+pub(super) struct LoadHost(pub(super) Arc<Server>);
+
+impl Host for LoadHost {
+    fn call(&mut self, _: Args<'_>, _: &mut Reply) -> Result<(), Refused> {
+        Err(refuse("ERR a library calls no command while it is loaded"))
+    }
+
+    fn knows(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn is_killed(&self) -> bool {
+        self.0.is_stopping()
+    }
+
+    fn log(&mut self, level: LogLevel, text: &str) {
+        self.0.log_of_script(level, text);
     }
 }

@@ -3,18 +3,22 @@
 //! A script runs under the locks of the keys that it is given, over pending writes of its own. One
 //! that uses another key is begun again under all locks.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use super::{Context, Done, NOT_AN_INTEGER, SYNTAX, is_word, script_host::ScriptHost};
 use crate::{
     commit,
     fault::Fault,
     resp::{Args, number},
-    script::{self, End, sha_of},
+    script::{self, End, Kill, Program, RunningScript, sha_of},
     txn::Txn,
 };
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+
+/// The error for what may write and is called by a command that only reads.
+pub(super) const WRITE_FLAG: &str =
+    "ERR Can not execute a script with write flag using *_ro command.";
 
 const HELP: &[&str] = &[
     "EXISTS <sha1> [<sha1> ...]",
@@ -69,26 +73,26 @@ fn first_line(text: &[u8]) -> Result<(&[u8], Option<bool>), Fault> {
         return Err("ERR Invalid script shebang".into());
     };
     let line = String::from_utf8_lossy(&text[..end]).into_owned();
-    let mut words = line.split_ascii_whitespace();
-    let engine = words.next().unwrap_or_default();
+    let Some(words) = script::words(line.as_bytes()) else {
+        return Err("ERR Invalid engine in script shebang".into());
+    };
+    let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
+    let engine = words.first().map_or("", |word| word);
     if engine != "#!lua" {
         return Err(format!("ERR Unexpected engine in script shebang: {engine}").into());
     }
-    let mut only_reads = false;
-    for word in words {
-        let Some(flags) = word.strip_prefix("flags=") else {
+    let mut flags = 0;
+    for word in &words[1..] {
+        let Some(named) = word.strip_prefix("flags=") else {
             return Err(format!("ERR Unknown lua shebang option: {word}").into());
         };
-        for flag in flags.split(',').filter(|flag| !flag.is_empty()) {
-            match flag {
-                "no-writes" => only_reads = true,
-                "allow-oom" | "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
-                _ => {
-                    return Err(format!("ERR Unexpected flag in script shebang: {flag}").into());
-                }
-            }
+        for flag in named.split(',').filter(|_| !named.is_empty()) {
+            let bit = script::FLAGS.iter().position(|known| *known == flag);
+            let bit = bit.ok_or_else(|| format!("ERR Unexpected flag in script shebang: {flag}"))?;
+            flags |= 1 << bit;
         }
     }
+    let only_reads = flags & script::NO_WRITES != 0;
     Ok((&text[end..], Some(only_reads)))
 }
 
@@ -110,24 +114,111 @@ fn run(context: &mut Context<'_, '_>, args: Args<'_>, (by_sha, only_reads): (boo
     };
     let (text, told) = first_line(&source.text)?;
     if only_reads && told == Some(false) {
-        return Err("ERR Can not execute a script with write flag using *_ro command.".into());
+        return Err(WRITE_FLAG.into());
     }
-    let only_reads = only_reads || told == Some(true);
-    let mut everything = source.needs_everything || context.in_exec;
-    loop {
-        let ran = attempt(context, args, (&sha, text, count), (only_reads, everything));
-        match ran {
-            Err(End::NeedsEverything) if !everything => {
-                scripts.note_needs_everything(&sha);
-                everything = true;
+    let call = ScriptCall {
+        program: Program::Script { sha: &sha, source: text },
+        keys: count,
+        only_reads: only_reads || told == Some(true),
+    };
+    call.run(context, args, source.needs_everything, || scripts.note_needs_everything(&sha))
+}
+
+/// A script or a function that is called.
+pub(super) struct ScriptCall<'p> {
+    pub(super) program: Program<'p>,
+    /// How many keys it is given, which are the first ones after three arguments.
+    pub(super) keys: usize,
+    pub(super) only_reads: bool,
+}
+
+impl ScriptCall<'_> {
+    /// Runs it: under the locks of its keys, or, once that was not enough, under all locks, which
+    /// `note` hears of.
+    pub(super) fn run(
+        &self,
+        context: &mut Context<'_, '_>,
+        args: Args<'_>,
+        needs_everything: bool,
+        note: impl Fn(),
+    ) -> Done {
+        let mut everything = needs_everything || context.in_exec;
+        loop {
+            match self.attempt(context, args, everything) {
+                Err(End::NeedsEverything) if !everything => {
+                    note();
+                    everything = true;
+                }
+                Ok(()) => return Ok(()),
+                Err(end) => return Err(fault_of(end)),
             }
-            Ok(()) => return Ok(()),
-            // Nothing of a transaction happens if its script was ended.
-            Err(End::Text(text)) if context.in_exec && text.starts_with("ERR Script ") => {
-                let what = text.trim_start_matches("ERR ").to_owned();
-                return Err(Fault::Engine(rhumb::Error::InvalidArgument(what.into())));
+        }
+    }
+
+    /// Runs it once, under its locks, and commits what it wrote.
+    fn attempt(
+        &self,
+        context: &mut Context<'_, '_>,
+        args: Args<'_>,
+        everything: bool,
+    ) -> Result<(), End> {
+        let databases = &context.server.databases;
+        let words: Vec<&[u8]> = args.iter_from(3).collect();
+        let (keys, arguments) = words.split_at(self.keys);
+        let _locks = (!context.in_exec).then(|| {
+            let locks = &databases.locks;
+            let held = if everything {
+                locks.everything()
+            } else {
+                locks.many_exclusive(keys.iter().copied())
+            };
+            databases.commit_submitted();
+            held
+        });
+        if !context.in_exec {
+            let number = databases.number(context.client.database);
+            context.txn = Txn::new(databases, number, crate::db::now_ms());
+            context.txn.client = context.client.info.id;
+        }
+        let running = context.may_take_long.then(|| self.running(args));
+        let locked = (!everything).then(|| keys.iter().map(|key| key.to_vec()).collect());
+        let Some(mut host) = ScriptHost::new(context, locked, self.only_reads, running) else {
+            return Err(End::Text("ERR scripts cannot be run here".into()));
+        };
+        // In a transaction, what the commands before it have written stays if it is ended.
+        if context.in_exec {
+            context.txn.pending.keep_undo();
+        }
+        std::mem::swap(&mut host.pending, &mut context.txn.pending);
+        let host = Rc::new(RefCell::new(host));
+        let from = context.out.len();
+        let called = Rc::clone(&host);
+        let (words, long) = ((keys, arguments), context.may_take_long);
+        let ran = script::run(self.program, words, called, long, context.out);
+        std::mem::swap(&mut host.borrow_mut().pending, &mut context.txn.pending);
+        if let Err(end) = ran {
+            context.out.truncate(from);
+            if context.in_exec {
+                context.txn.pending.take_back();
+            } else {
+                context.txn.pending = crate::txn::Pending::default();
             }
-            Err(end) => return Err(fault_of(end)),
+            return Err(end);
+        }
+        context.txn.pending.forget_undo();
+        if !context.in_exec {
+            commit::transaction(&mut context.txn).map_err(End::Engine)?;
+        }
+        Ok(())
+    }
+
+    /// What is told of it while it runs.
+    fn running(&self, args: Args<'_>) -> Arc<RunningScript> {
+        match self.program {
+            Program::Script { sha, .. } => RunningScript::new(sha, Vec::new(), false),
+            Program::Function { name, .. } => {
+                RunningScript::new(name, args.iter_from(0).map(<[u8]>::to_vec).collect(), true)
+            }
         }
     }
 }
@@ -141,52 +232,25 @@ fn fault_of(end: End) -> Fault {
     }
 }
 
-/// Runs a script once, under its locks, and commits what it wrote.
-fn attempt(
-    context: &mut Context<'_, '_>,
-    args: Args<'_>,
-    (sha, text, count): (&str, &[u8], usize),
-    (only_reads, everything): (bool, bool),
-) -> Result<(), End> {
-    let databases = &context.server.databases;
-    let words: Vec<&[u8]> = args.iter_from(3).collect();
-    let (keys, arguments) = words.split_at(count);
-    let _locks = (!context.in_exec).then(|| {
-        let locks = &databases.locks;
-        let held = if everything {
-            locks.everything()
-        } else {
-            locks.many_exclusive(keys.iter().copied())
-        };
-        databases.commit_submitted();
-        held
-    });
-    if !context.in_exec {
-        let number = databases.number(context.client.database);
-        context.txn = Txn::new(databases, number, crate::db::now_ms());
-        context.txn.client = context.client.info.id;
-    }
-    let locked = (!everything).then(|| keys.iter().map(|key| key.to_vec()).collect());
-    let Some(mut host) = ScriptHost::new(context, locked, only_reads) else {
-        return Err(End::Text("ERR scripts cannot be run here".into()));
-    };
-    std::mem::swap(&mut host.pending, &mut context.txn.pending);
-    let host = Rc::new(RefCell::new(host));
-    let from = context.out.len();
-    let called = Rc::clone(&host);
-    let ran = script::run(sha, text, (keys, arguments), called, context.may_take_long, context.out);
-    std::mem::swap(&mut host.borrow_mut().pending, &mut context.txn.pending);
-    if let Err(end) = ran {
-        context.out.truncate(from);
-        if !context.in_exec {
-            context.txn.pending = crate::txn::Pending::default();
+/// Ends all functions that run, or all scripts.
+pub(super) fn kill(context: &mut Context<'_, '_>, functions: bool) -> Done {
+    match context.server.scripts.kill(functions) {
+        Kill::Asked => {
+            context.out.ok();
+            Ok(())
         }
-        return Err(end);
+        Kill::None => Err("NOTBUSY No scripts in execution right now.".into()),
+        Kill::Others => {
+            let command = if functions { "SCRIPT KILL" } else { "FUNCTION KILL" };
+            Err(busy(command))
+        }
     }
-    if !context.in_exec {
-        commit::transaction(&mut context.txn).map_err(End::Engine)?;
-    }
-    Ok(())
+}
+
+/// The error while what runs is ended by another command.
+pub(super) fn busy(command: &str) -> Fault {
+    let text = "BUSY Redis is busy running a script. You can only call";
+    format!("{text} {command} or SHUTDOWN NOSAVE.").into()
 }
 
 /// `SCRIPT`.
@@ -217,10 +281,7 @@ pub(super) fn script(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             context.out.ok();
         }
         b"kill" => {
-            if !scripts.kill() {
-                return Err("NOTBUSY No scripts in execution right now.".into());
-            }
-            context.out.ok();
+            kill(context, false)?;
         }
         b"help" => super::help::write("SCRIPT", HELP, context.out),
         _ => return Err(SYNTAX.into()),

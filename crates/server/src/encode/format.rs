@@ -14,6 +14,8 @@ pub(crate) const SYSTEM_NEXT_ID: &[u8] = b"next-id";
 pub(crate) const SYSTEM_MAP: &[u8] = b"map";
 /// System key: begun emptying; followed by the number of the keyspaces.
 pub(crate) const SYSTEM_CLEARING: &[u8] = b"clearing";
+/// System key: the code of a library of functions; followed by the library's name.
+pub(crate) const SYSTEM_FUNCTION: &[u8] = b"function.";
 
 /// In an entry's first byte: whether a time of expiry follows.
 pub(crate) const FLAG_EXPIRES: u8 = 0x80;

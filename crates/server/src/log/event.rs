@@ -90,6 +90,14 @@ events! {
     SaveFailed = "save-failed", Error;
     /// A command took long.
     SlowCommand = "slow-command", Warn;
+    /// A script says so, by `redis.log`.
+    ScriptDebug = "script-debug", Debug;
+    /// A script says so, by `redis.log`.
+    ScriptNotice = "script-notice", Info;
+    /// A script says so, by `redis.log`.
+    ScriptWarning = "script-warning", Warn;
+    /// The code of a library of functions cannot be loaded any more.
+    LibraryFailed = "library-failed", Warn;
     /// A client changed a setting.
     ConfigChanged = "config-changed", Info;
     /// A client came.

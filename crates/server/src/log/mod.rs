@@ -4,7 +4,7 @@
 //! counted as dropped if the queue is full or the sink refuses it, so that a slow, full or closed
 //! standard error stops nothing; (2) of one event at most [`LINES_MAX`] lines are written in
 //! [`WINDOW`], and then one that says how many more there were; (3) keys, values and passwords of
-//! clients are never written.
+//! clients are never written, but for what a script hands to `redis.log`.
 
 mod event;
 mod line;
@@ -145,6 +145,10 @@ pub(crate) struct Log {
     counters: Arc<Counters>,
 }
 
+fn no_windows() -> Mutex<[Window; Event::COUNT]> {
+    Mutex::new([Window::default(); Event::COUNT])
+}
+
 impl Log {
     /// A log that writes to `sink`, on a thread of its own.
     ///
@@ -158,7 +162,7 @@ impl Log {
         std::thread::Builder::new()
             .name("rhumb-log".to_owned())
             .spawn(move || writer.run(&messages))?;
-        Ok(Self { level, format, queue: Some(queue), windows: Mutex::default(), counters })
+        Ok(Self { level, format, queue: Some(queue), windows: no_windows(), counters })
     }
 
     /// A log that writes nothing.
@@ -167,7 +171,7 @@ impl Log {
             level: LogLevel::Error,
             format: LogFormat::Text,
             queue: None,
-            windows: Mutex::default(),
+            windows: no_windows(),
             counters: Arc::default(),
         }
     }

@@ -17,11 +17,13 @@
 //! | `items` | the items of any value |
 //! | `dump` | a whole dump |
 //! | `payload` | what `DUMP` gives: one value with its version and checksum |
+//! | `functions` | libraries of functions |
 //! | `write` `write_stream` `value_bytes` | values and dumps to bytes |
 
 mod dump;
 mod error;
 mod format;
+mod functions;
 mod items;
 mod lzf;
 mod packed;
@@ -34,6 +36,7 @@ mod write_stream;
 
 pub(crate) use dump::{Dump, KeyHead, Record};
 pub(crate) use error::RdbError;
+pub(crate) use functions::{libraries_of, libraries_payload, push_library};
 pub(crate) use items::{Item, Items, ValueKind};
 pub(crate) use payload::{finish_payload, open_payload};
 pub(crate) use source::Source;

@@ -6,10 +6,13 @@ use rilua::{
 };
 
 use super::{Refused, convert, is_ended, running, sha_of};
-use crate::resp::OwnedArgs;
+use crate::{log::LogLevel, resp::OwnedArgs};
 
 /// The version that scripts are told, as `INFO` tells it.
 const VERSION: (&str, f64) = ("7.0.15", 458_767.0);
+
+/// The most bytes of one line that a script writes to the log: `LOG_MAX_LEN` of Redis.
+const LOG_BYTES_MAX: usize = 1024;
 
 /// The argument at `index`.
 pub(super) fn argument(state: &LuaState, index: usize) -> Val {
@@ -73,7 +76,7 @@ fn push_error(state: &mut LuaState, text: &str) -> LuaResult<u32> {
 }
 
 /// Raises a table with an error.
-fn raise<T>(state: &mut LuaState, text: &str) -> LuaResult<T> {
+pub(super) fn raise<T>(state: &mut LuaState, text: &str) -> LuaResult<T> {
     let string = state.create_string(text.as_bytes());
     state.error_object = Some(convert::table_of(state, "err", string)?);
     Err(runtime_error(text))
@@ -128,7 +131,7 @@ fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, String>> {
     let args = OwnedArgs::new(words.iter().map(Vec::as_slice));
     let called = running(|running| {
         running.out.clear(1 << 16);
-        let host = std::rc::Rc::clone(&running.host);
+        let Some(host) = running.host.clone() else { return Ok(None) };
         let called = host.borrow_mut().call(args.args(), &mut running.out);
         match called {
             Ok(()) if running.out.overflowed() => Err("ERR the reply is too large".to_owned()),
@@ -206,14 +209,36 @@ fn sha1hex(state: &mut LuaState) -> LuaResult<u32> {
 }
 
 fn log(state: &mut LuaState) -> LuaResult<u32> {
-    if state.top.saturating_sub(state.base) < 2 {
+    let count = state.top.saturating_sub(state.base);
+    if count < 2 {
         return raise(state, "ERR redis.log() requires two arguments or more.");
     }
-    match argument(state, 0) {
-        Val::Num(level) if (0.0..=3.0).contains(&level) => Ok(0),
-        Val::Num(_) => raise(state, "ERR Invalid log level."),
-        _ => raise(state, "ERR First argument must be a number (log level)."),
+    let Val::Num(level) = argument(state, 0) else {
+        return raise(state, "ERR First argument must be a number (log level).");
+    };
+    let level = match level {
+        0.0 | 1.0 => LogLevel::Debug,
+        2.0 => LogLevel::Info,
+        3.0 => LogLevel::Warn,
+        _ => return raise(state, "ERR Invalid debug level."),
+    };
+    let mut text = Vec::new();
+    for at in 1..count {
+        if at > 1 {
+            text.push(b' ');
+        }
+        match argument(state, at) {
+            Val::Num(number) => text.extend_from_slice(number_text(number).as_bytes()),
+            other => text.extend(convert::bytes(state, other).unwrap_or_default()),
+        }
     }
+    text.truncate(LOG_BYTES_MAX);
+    running(|running| {
+        if let Some(host) = &running.host {
+            host.borrow_mut().log(level, &String::from_utf8_lossy(&text));
+        }
+    });
+    Ok(0)
 }
 
 fn setresp(state: &mut LuaState) -> LuaResult<u32> {
@@ -256,7 +281,9 @@ fn nothing(_state: &mut LuaState) -> LuaResult<u32> {
 
 fn acl_check_cmd(state: &mut LuaState) -> LuaResult<u32> {
     let name = convert::bytes(state, argument(state, 0)).unwrap_or_default();
-    if running(|running| running.host.borrow().knows(&name)).unwrap_or(false) {
+    if running(|running| running.host.as_ref().is_some_and(|host| host.borrow().knows(&name)))
+        .unwrap_or(false)
+     {
         return yes(state);
     }
     raise(state, "ERR Invalid command passed to redis.acl_check_cmd()")
@@ -291,13 +318,12 @@ pub(super) fn catch_with(state: &mut LuaState) -> LuaResult<u32> {
 pub(super) fn open(lua: &mut Lua) -> LuaResult<()> {
     let redis = lua.create_table();
     lua.set_global_val("redis", Val::Table(redis.gc_ref()))?;
-    let functions: [(&str, rilua::RustFn); 12] = [
+    let functions: [(&str, rilua::RustFn); 11] = [
         ("acl_check_cmd", acl_check_cmd),
         ("breakpoint", no),
         ("call", call),
         ("debug", nothing),
         ("error_reply", error_reply),
-        ("log", log),
         ("pcall", pcall),
         ("replicate_commands", yes),
         ("set_repl", set_repl),
@@ -308,6 +334,28 @@ pub(super) fn open(lua: &mut Lua) -> LuaResult<()> {
     for (name, function) in &functions {
         lua.table_set_function(&redis, name, *function)?;
     }
+    add_log_and_version(lua, &redis)?;
+    let constants = [
+        ("REPL_NONE", Val::Num(0.0)),
+        ("REPL_AOF", Val::Num(1.0)),
+        ("REPL_SLAVE", Val::Num(2.0)),
+        ("REPL_REPLICA", Val::Num(2.0)),
+        ("REPL_ALL", Val::Num(3.0)),
+    ];
+    set_all(lua, &redis, &constants)
+}
+
+fn set_all(lua: &mut Lua, table: &Table, constants: &[(&str, Val)]) -> LuaResult<()> {
+    for (name, value) in constants {
+        let key = lua.create_string(name.as_bytes());
+        lua.table_raw_set(table, key, *value)?;
+    }
+    Ok(())
+}
+
+/// Adds to a table what scripts and libraries that are loaded have both.
+pub(super) fn add_log_and_version(lua: &mut Lua, redis: &Table) -> LuaResult<()> {
+    lua.table_set_function(redis, "log", log)?;
     let version = lua.create_string(VERSION.0.as_bytes());
     let constants = [
         ("REDIS_VERSION", version),
@@ -316,15 +364,6 @@ pub(super) fn open(lua: &mut Lua) -> LuaResult<()> {
         ("LOG_VERBOSE", Val::Num(1.0)),
         ("LOG_NOTICE", Val::Num(2.0)),
         ("LOG_WARNING", Val::Num(3.0)),
-        ("REPL_NONE", Val::Num(0.0)),
-        ("REPL_AOF", Val::Num(1.0)),
-        ("REPL_SLAVE", Val::Num(2.0)),
-        ("REPL_REPLICA", Val::Num(2.0)),
-        ("REPL_ALL", Val::Num(3.0)),
     ];
-    for (name, value) in constants {
-        let key = lua.create_string(name.as_bytes());
-        lua.table_raw_set(&redis, key, value)?;
-    }
-    Ok(())
+    set_all(lua, redis, &constants)
 }

@@ -1,14 +1,13 @@
-//! The sources of scripts by their SHA-1, and what ends those that run.
+//! The sources of scripts by their SHA-1, and those that run.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::Arc,
 };
 
 use parking_lot::Mutex;
+
+use super::running::{AllRunning, Kill, RunningScript};
 
 /// The most bytes of sources that are kept; the oldest go first. A client that is told that its
 /// script is gone sends it again.
@@ -33,9 +32,7 @@ struct Sources {
 #[derive(Default)]
 pub(crate) struct Scripts {
     sources: Mutex<Sources>,
-    running: AtomicUsize,
-    /// How often it was asked that the scripts that run end.
-    kills: AtomicU64,
+    running: AllRunning,
 }
 
 /// The SHA-1 of a source, in hexadecimal digits.
@@ -80,25 +77,23 @@ impl Scripts {
         *self.sources.lock() = Sources::default();
     }
 
-    /// A script begins; returns what [`Scripts::kills`] is compared with.
-    pub(crate) fn begin(&self) -> u64 {
-        self.running.fetch_add(1, Ordering::Relaxed);
-        self.kills()
+    /// A script begins that may take long.
+    pub(crate) fn begin(&self, script: Arc<RunningScript>) {
+        self.running.add(script);
     }
 
     /// A script has ended.
-    pub(crate) fn end(&self) {
-        self.running.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn end(&self, script: &Arc<RunningScript>) {
+        self.running.remove(script);
     }
 
-    /// How often scripts were asked to end.
-    pub(crate) fn kills(&self) -> u64 {
-        self.kills.load(Ordering::Relaxed)
+    /// Asks the functions that run to end, or the other scripts.
+    pub(crate) fn kill(&self, functions: bool) -> Kill {
+        self.running.kill(functions)
     }
 
-    /// Asks the scripts that run to end. Returns false if there is none.
-    pub(crate) fn kill(&self) -> bool {
-        self.kills.fetch_add(1, Ordering::Relaxed);
-        self.running.load(Ordering::Relaxed) > 0
+    /// The script or function that has run for the longest time.
+    pub(crate) fn first_running(&self) -> Option<Arc<RunningScript>> {
+        self.running.first()
     }
 }

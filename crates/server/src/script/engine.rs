@@ -21,9 +21,9 @@ const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] =
 
 /// An interpreter with the functions that scripts may call.
 pub(super) struct Engine {
-    lua: Lua,
+    pub(super) lua: Lua,
     /// What scripts see as global variables.
-    globals: Table,
+    pub(super) globals: Table,
     protect: Function,
     on_error: Function,
 }
@@ -73,16 +73,50 @@ impl Engine {
         self.lua.state_mut().gc.gc_state.total_bytes < KEPT_BYTES_MAX
     }
 
+    /// Compiles a script.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
     pub(super) fn compile(&mut self, source: &[u8]) -> Result<Function, End> {
-        let refuse = |why: String| {
+        self.compile_named(source, "@user_script").map_err(|why| {
             End::Text(format!("ERR Error compiling script (new function): {why}").into())
-        };
-        if source.first() == Some(&0x1b) {
-            return Err(refuse("user_script: bad header in precompiled chunk".to_owned()));
-        }
-        self.lua.load_bytes(source, "@user_script").map_err(|error| refuse(error.to_string()))
+        })
     }
 
+    /// Compiles what has a name.
+    pub(super) fn compile_named(&mut self, source: &[u8], name: &str) -> Result<Function, String> {
+        if source.first() == Some(&0x1b) {
+            let name = name.trim_start_matches('@');
+            return Err(format!("{name}: bad header in precompiled chunk"));
+        }
+        self.lua.load_bytes(source, name).map_err(|error| error.to_string())
+    }
+
+    /// A table of strings. No collection takes place before a function of Lua runs.
+    pub(super) fn list(&mut self, words: &[&[u8]]) -> LuaResult<Val> {
+        let state = self.lua.state_mut();
+        let table = state.create_table();
+        for (at, word) in words.iter().enumerate() {
+            let word = state.create_string(word);
+            #[expect(clippy::cast_precision_loss, reason = "few")]
+            table.raw_set(state, Val::Num((at + 1) as f64), word)?;
+        }
+        Ok(Val::Table(table.gc_ref()))
+    }
+
+    /// Has what runs next looked at, from its first instructions on.
+    pub(super) fn limit(&mut self) {
+        let state = self.lua.state_mut();
+        // As each script finds it, whatever ran before.
+        state.rng_state = 1;
+        state.hook.hook_mask = MASK_COUNT;
+        state.hook.allow_hook = true;
+        (state.hook.base_hook_count, state.hook.hook_count) =
+            (LOOK_INSTRUCTIONS, LOOK_INSTRUCTIONS);
+    }
+
+    /// Runs a script and writes its reply.
     pub(super) fn run(
         &mut self,
         source: &[u8],
@@ -92,24 +126,19 @@ impl Engine {
         let failed = |error: rilua::LuaError| End::Text(format!("ERR {error}").into());
         let function = self.compile(source)?;
         for (name, words) in [("KEYS", keys), ("ARGV", arguments)] {
+            let table = self.list(words).map_err(failed)?;
             let state = self.lua.state_mut();
-            let table = state.create_table();
-            for (at, word) in words.iter().enumerate() {
-                let word = state.create_string(word);
-                #[expect(clippy::cast_precision_loss, reason = "few")]
-                table.raw_set(state, Val::Num((at + 1) as f64), word).map_err(failed)?;
-            }
             let name = state.create_string(name.as_bytes());
-            self.globals.raw_set(state, name, Val::Table(table.gc_ref())).map_err(failed)?;
+            self.globals.raw_set(state, name, table).map_err(failed)?;
             state.gc.barrier_back(self.globals.gc_ref());
         }
-        let state = self.lua.state_mut();
-        // As each script finds it, whatever ran before.
-        state.rng_state = 1;
-        state.hook.hook_mask = MASK_COUNT;
-        state.hook.allow_hook = true;
-        (state.hook.base_hook_count, state.hook.hook_count) =
-            (LOOK_INSTRUCTIONS, LOOK_INSTRUCTIONS);
+        self.run_function(function, out)
+    }
+
+    /// Runs a function without arguments, within the limits, and writes its reply.
+    pub(super) fn run_function(&mut self, function: Function, out: &mut Reply) -> Result<(), End> {
+        let failed = |error: rilua::LuaError| End::Text(format!("ERR {error}").into());
+        self.limit();
         let function = Val::Function(function.gc_ref());
         let on_error = Val::Function(self.on_error.gc_ref());
         let values = self.lua.call_function(&self.protect, &[function, on_error]);

@@ -206,6 +206,19 @@ fn protect(lua: &mut Lua, real: Table) -> LuaResult<Table> {
     Ok(proxy)
 }
 
+/// As [`protect`], and what is not in the table is an error.
+pub(super) fn protect_strict(lua: &mut Lua, real: Table) -> LuaResult<Table> {
+    refuse_absent(lua, real)?;
+    protect(lua, real)
+}
+
+/// Has a read of what a table has not be an error.
+pub(super) fn refuse_absent(lua: &mut Lua, table: Table) -> LuaResult<()> {
+    let meta = lua.create_table();
+    lua.table_set_function(&meta, "__index", absent)?;
+    table.set_metatable(lua.state_mut(), Some(meta))
+}
+
 fn replace(lua: &mut Lua, library: &str, functions: &[(&str, RustFn)]) -> LuaResult<()> {
     let Val::Table(of) = lua.get_global_val(library) else { return Ok(()) };
     for (name, function) in functions {
@@ -261,9 +274,7 @@ pub(super) fn close(lua: &mut Lua, globals: Table) -> LuaResult<()> {
             lua.table_raw_set(&meta, key, value)?;
         }
     }
-    let meta = lua.create_table();
-    lua.table_set_function(&meta, "__index", absent)?;
-    globals.set_metatable(lua.state_mut(), Some(meta))?;
+    refuse_absent(lua, globals)?;
     let proxy = protect(lua, globals)?;
     lua.set_global_val("_G", Val::Table(proxy.gc_ref()))?;
     lua.state_mut().global = proxy.gc_ref();

@@ -39,7 +39,14 @@ impl Txn<'_> {
         if let Some((.., writes)) = writes {
             let range = (from.clone(), to.clone());
             let keys: Vec<Vec<u8>> = writes.range(range).map(|(key, _)| key.clone()).collect();
-            keys.iter().for_each(|key| drop(writes.remove(key)));
+            let mut removed = Vec::new();
+            for key in keys {
+                let before = writes.remove(&key);
+                removed.push((key, before));
+            }
+            for (key, before) in removed {
+                self.pending.note_undo(number, Space::Members, key, before);
+            }
         }
         self.pending.count += 1;
         self.pending.ranges.push((number, from, to));
