@@ -30,8 +30,7 @@ pub(super) fn fcall_ro(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 
 fn call(context: &mut Context<'_, '_>, args: Args<'_>, only_reads: bool) -> Done {
     let libraries = context.server.functions.present();
-    let (library, function) =
-        libraries.function(args.at(1)).ok_or("ERR Function not found")?;
+    let (library, function) = libraries.function(args.at(1)).ok_or("ERR Function not found")?;
     let count = number::parse_i64(args.at(2)).ok_or("ERR Bad number of keys provided")?;
     if count > args.len() as i64 - 3 {
         return Err("ERR Number of keys can't be greater than number of args".into());

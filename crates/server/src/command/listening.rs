@@ -206,11 +206,22 @@ pub(crate) fn before(
 
 /// Before a command is run: remembers the keys that a client that tracks is about to read.
 pub(crate) fn remember(server: &Server, client: &Client, command: &Command, args: Args<'_>) {
-    let Some(tracking) = client.tracking() else { return };
-    if command.flags.has(Flags::READ) && tracking.remembers() {
+    if remembers(client) {
+        remember_for(server, client.info.id, command, args);
+    }
+}
+
+/// Returns true if what a client reads now is to be remembered.
+pub(crate) fn remembers(client: &Client) -> bool {
+    client.tracking().is_some_and(OwnTracking::remembers)
+}
+
+/// Remembers the keys that a command is about to read for a client.
+pub(crate) fn remember_for(server: &Server, client: u64, command: &Command, args: Args<'_>) {
+    if command.flags.has(Flags::READ) {
         let listeners = &server.databases.listeners;
         for key in keys_of(command, args) {
-            listeners.tracking.remember(&listeners.limits, client.info.id, key);
+            listeners.tracking.remember(&listeners.limits, client, key);
         }
     }
 }

@@ -6,12 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use super::{Client, Context, Flags, Locking, find, keys_of};
+use super::{Client, Context, Flags, Locking, find, keys_of, listening};
 use crate::{
     clients::ClientInfo,
     fault::Fault,
-    resp::{Args, Reply},
     log::LogLevel,
+    resp::{Args, Reply},
     script::{End, Host, Refused, RunningScript},
     server::Server,
     txn::{Pending, Txn},
@@ -27,6 +27,8 @@ pub(super) struct ScriptHost {
     locked: Option<HashSet<Vec<u8>>>,
     is_read_only: bool,
     running: Option<Arc<RunningScript>>,
+    /// True if the client that runs the script is told of changes of what it reads.
+    remembers: bool,
 }
 
 impl Drop for ScriptHost {
@@ -61,6 +63,7 @@ impl ScriptHost {
             locked,
             is_read_only,
             running,
+            remembers: listening::remembers(context.client),
         })
     }
 }
@@ -96,6 +99,9 @@ impl Host for ScriptHost {
         }
         let server = Arc::clone(&self.server);
         let databases = &server.databases;
+        if self.remembers {
+            listening::remember_for(&server, self.client.info.id, command, args);
+        }
         let mut txn = Txn::new(databases, databases.number(self.client.database), self.now_ms);
         txn.client = self.client.info.id;
         txn.is_read = command.flags.has(Flags::READ);

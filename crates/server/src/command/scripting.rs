@@ -88,7 +88,8 @@ fn first_line(text: &[u8]) -> Result<(&[u8], Option<bool>), Fault> {
         };
         for flag in named.split(',').filter(|_| !named.is_empty()) {
             let bit = script::FLAGS.iter().position(|known| *known == flag);
-            let bit = bit.ok_or_else(|| format!("ERR Unexpected flag in script shebang: {flag}"))?;
+            let bit =
+                bit.ok_or_else(|| format!("ERR Unexpected flag in script shebang: {flag}"))?;
             flags |= 1 << bit;
         }
     }

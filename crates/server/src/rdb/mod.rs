@@ -36,7 +36,7 @@ mod write_stream;
 
 pub(crate) use dump::{Dump, KeyHead, Record};
 pub(crate) use error::RdbError;
-pub(crate) use functions::{libraries_of, libraries_payload, push_library};
+pub(crate) use functions::{libraries_of, libraries_payload};
 pub(crate) use items::{Item, Items, ValueKind};
 pub(crate) use payload::{finish_payload, open_payload};
 pub(crate) use source::Source;

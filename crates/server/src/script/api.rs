@@ -105,10 +105,16 @@ fn number_text(number: f64) -> String {
     format!("{}e{sign}{:02}", trim(digits), exponent.abs())
 }
 
+/// The error of a script that is ended: whatever runs next of it ends at once.
+pub(super) fn end_script(state: &mut LuaState) -> rilua::LuaError {
+    (state.hook.base_hook_count, state.hook.hook_count) = (1, 1);
+    runtime_error("the script was ended")
+}
+
 /// Calls a command; the error's text if that fails before it replies.
 fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, String>> {
     if running(super::Running::is_over).unwrap_or(true) {
-        return Err(runtime_error("the script was ended"));
+        return Err(end_script(state));
     }
     let count = state.top.saturating_sub(state.base);
     if count == 0 {
@@ -152,10 +158,7 @@ fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, String>> {
             convert::value(state, &mut &reply[..]).map(Ok)
         }
         Some(Err(text)) => Ok(Err(text)),
-        Some(Ok(None)) | None => {
-            (state.hook.base_hook_count, state.hook.hook_count) = (1, 1);
-            Err(runtime_error("the script was ended"))
-        }
+        Some(Ok(None)) | None => Err(end_script(state)),
     }
 }
 
@@ -283,7 +286,7 @@ fn acl_check_cmd(state: &mut LuaState) -> LuaResult<u32> {
     let name = convert::bytes(state, argument(state, 0)).unwrap_or_default();
     if running(|running| running.host.as_ref().is_some_and(|host| host.borrow().knows(&name)))
         .unwrap_or(false)
-     {
+    {
         return yes(state);
     }
     raise(state, "ERR Invalid command passed to redis.acl_check_cmd()")

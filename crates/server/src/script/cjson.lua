@@ -5,7 +5,8 @@ local format, char, sub, find, gsub, concat, floor, huge =
     string.format, string.char, string.sub, string.find, string.gsub, table.concat,
     math.floor, math.huge
 
-local null = setmetatable({}, { __tostring = function() return "null" end, __metatable = false })
+local null = cjson_null
+cjson_null = nil
 
 local escapes = {
     ['"'] = '\\"', ["\\"] = "\\\\", ["/"] = "\\/", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n",

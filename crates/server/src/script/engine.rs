@@ -6,7 +6,10 @@ use rilua::{
     vm::state::{LuaState, MASK_COUNT},
 };
 
-use super::{End, MEMORY_BYTES_MAX, api, convert, lib_bit, lib_lua, lib_struct, running, sandbox};
+use super::{
+    End, MEMORY_BYTES_MAX, api, convert, lib_bit, lib_coroutine, lib_lua, lib_struct, running,
+    sandbox,
+};
 use crate::resp::Reply;
 
 /// Instructions between two looks at the limits: some ten microseconds' worth.
@@ -17,7 +20,7 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// What makes the libraries that Lua has not, before the state is closed.
 const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] =
-    &[api::open, lib_bit::open, lib_struct::open, lib_lua::open];
+    &[api::open, lib_bit::open, lib_coroutine::open, lib_struct::open, lib_lua::open];
 
 /// An interpreter with the functions that scripts may call.
 pub(super) struct Engine {
@@ -31,9 +34,7 @@ pub(super) struct Engine {
 /// Looks at the limits.
 fn look(state: &mut LuaState) -> LuaResult<u32> {
     if running(super::Running::is_over).unwrap_or(true) {
-        // Whatever runs next of the script ends at once.
-        (state.hook.base_hook_count, state.hook.hook_count) = (1, 1);
-        return Err(runtime_error("the script was ended"));
+        return Err(api::end_script(state));
     }
     Ok(0)
 }

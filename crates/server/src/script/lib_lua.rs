@@ -1,7 +1,7 @@
 //! The libraries `cjson` and `cmsgpack`, which are written in Lua: so the limits of scripts hold in
 //! them as well.
 
-use rilua::{Lua, LuaResult};
+use rilua::{Lua, LuaApiMut, LuaResult, Val};
 
 /// Makes the libraries global.
 ///
@@ -9,6 +9,8 @@ use rilua::{Lua, LuaResult};
 ///
 /// If there is no memory for them.
 pub(super) fn open(lua: &mut Lua) -> LuaResult<()> {
+    // As in Redis: light user data, a pointer to nothing.
+    lua.set_global_val("cjson_null", Val::LightUserdata(0))?;
     for source in [include_str!("cjson.lua"), include_str!("cmsgpack.lua")] {
         lua.exec(source)?;
     }

@@ -20,8 +20,7 @@ use crate::resp::Reply;
 /// Calls a function with two arguments, as something that is called without any.
 const BIND: &str = "local f, k, a = ... return function() return f(k, a) end";
 
-const READ_ONLY_LOAD: &str =
-    "redis.register_function can only be called on FUNCTION LOAD command";
+const READ_ONLY_LOAD: &str = "redis.register_function can only be called on FUNCTION LOAD command";
 
 thread_local! {
     /// What the library that is loaded has registered, and the table of its callbacks.
@@ -107,9 +106,10 @@ impl LibraryEngine {
     fn run_code(&mut self, body: &[u8], callbacks: Table) -> Result<(), String> {
         let failed = |error: rilua::LuaError| error.to_string();
         self.show(self.views.0).map_err(failed)?;
-        let ran = self.engine.compile_named(body, "@user_function").map_err(|error| {
-            format!("Error compiling function: {error}")
-        });
+        let ran = self
+            .engine
+            .compile_named(body, "@user_function")
+            .map_err(|error| format!("Error compiling function: {error}"));
         let ran = ran.and_then(|function| {
             LOADING.set(Some((Vec::new(), callbacks)));
             self.engine.limit();
@@ -121,7 +121,9 @@ impl LibraryEngine {
                         let text = convert::field(state, Table::from_gc_ref(table), "err");
                         convert::bytes(state, text)
                     }
-                    Some(other) => convert::bytes(state, other).map(|text| [b"ERR ", &text[..]].concat()),
+                    Some(other) => {
+                        convert::bytes(state, other).map(|text| [b"ERR ", &text[..]].concat())
+                    }
                     None => None,
                 };
                 let text = text.map_or(format!("ERR {error}"), |text| {
@@ -230,12 +232,16 @@ fn named(state: &LuaState) -> Result<Named, &'static str> {
             return Err("named argument key given to redis.register_function is not a string");
         };
         match &name.to_ascii_lowercase()[..] {
-            b"function_name" => named.name = Some(text_of(state, value).ok_or(
-                "function_name argument given to redis.register_function must be a string",
-            )?),
-            b"description" => named.description = Some(text_of(state, value).ok_or(
-                "description argument given to redis.register_function must be a string",
-            )?),
+            b"function_name" => {
+                named.name = Some(text_of(state, value).ok_or(
+                    "function_name argument given to redis.register_function must be a string",
+                )?)
+            }
+            b"description" => {
+                named.description = Some(text_of(state, value).ok_or(
+                    "description argument given to redis.register_function must be a string",
+                )?)
+            }
             b"callback" => {
                 let Val::Function(_) = value else {
                     return Err("callback argument given to redis.register_function must be a \

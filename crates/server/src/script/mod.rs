@@ -9,10 +9,13 @@ mod convert;
 mod engine;
 mod functions;
 mod lib_bit;
+mod lib_coroutine;
 mod lib_lua;
+mod lib_pattern;
 mod lib_struct;
 mod lib_values;
 mod library;
+mod pattern;
 mod running;
 mod sandbox;
 

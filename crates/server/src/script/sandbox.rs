@@ -10,7 +10,7 @@ use rilua::{
 use super::{
     MEMORY_BYTES_MAX,
     api::{argument, catch, catch_with, located},
-    convert,
+    convert, lib_pattern,
 };
 
 /// Global functions that scripts have not.
@@ -18,8 +18,8 @@ const GONE: [&str; 9] =
     ["dofile", "getfenv", "loadfile", "newproxy", "print", "setfenv", "module", "require", "arg"];
 
 /// The libraries that scripts cannot change.
-const LIBRARIES: [&str; 8] =
-    ["bit", "cjson", "cmsgpack", "math", "redis", "string", "struct", "table"];
+const LIBRARIES: [&str; 9] =
+    ["bit", "cjson", "cmsgpack", "coroutine", "math", "redis", "string", "struct", "table"];
 
 /// The table that lies after an empty one that a script sees.
 fn real(state: &LuaState, value: Val) -> Option<Val> {
@@ -104,7 +104,7 @@ fn collectgarbage(state: &mut LuaState) -> LuaResult<u32> {
 }
 
 /// Refuses bytes that the script's memory does not suffice for.
-fn check_memory(state: &LuaState, bytes: usize) -> LuaResult<()> {
+pub(super) fn check_memory(state: &LuaState, bytes: usize) -> LuaResult<()> {
     let used = state.gc.gc_state.total_bytes;
     if used.saturating_add(bytes) > MEMORY_BYTES_MAX { Err(LuaError::Memory) } else { Ok(()) }
 }
@@ -147,12 +147,6 @@ fn format(state: &mut LuaState) -> LuaResult<u32> {
     // `%q` may write four bytes for one.
     check_memory(state, strings.saturating_mul(4))?;
     string::str_format(state)
-}
-
-fn gsub(state: &mut LuaState) -> LuaResult<u32> {
-    let (subject, by) = (len_of(state, argument(state, 0)), len_of(state, argument(state, 2)));
-    check_memory(state, subject.saturating_mul(by))?;
-    string::str_gsub(state)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "it saturates")]
@@ -219,7 +213,8 @@ pub(super) fn refuse_absent(lua: &mut Lua, table: Table) -> LuaResult<()> {
     table.set_metatable(lua.state_mut(), Some(meta))
 }
 
-fn replace(lua: &mut Lua, library: &str, functions: &[(&str, RustFn)]) -> LuaResult<()> {
+/// Has functions of a library take the place of others.
+pub(super) fn replace(lua: &mut Lua, library: &str, functions: &[(&str, RustFn)]) -> LuaResult<()> {
     let Val::Table(of) = lua.get_global_val(library) else { return Ok(()) };
     for (name, function) in functions {
         lua.table_set_function(&Table::from_gc_ref(of), name, *function)?;
@@ -252,7 +247,8 @@ pub(super) fn close(lua: &mut Lua, globals: Table) -> LuaResult<()> {
     let (key, registry) = (state.create_string(b"next"), Table::from_gc_ref(state.registry));
     let function = globals.raw_get(state, key)?;
     registry.raw_set(state, key, function)?;
-    replace(lua, "string", &[("format", format), ("gsub", gsub), ("rep", rep)])?;
+    replace(lua, "string", &[("format", format), ("rep", rep)])?;
+    replace(lua, "string", &lib_pattern::FUNCTIONS)?;
     replace(lua, "table", &[("concat", concat)])?;
     if let Val::Table(of) = lua.get_global_val("string") {
         let key = lua.create_string(b"dump");
