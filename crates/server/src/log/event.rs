@@ -90,6 +90,10 @@ events! {
     SaveFailed = "save-failed", Error;
     /// A command took long.
     SlowCommand = "slow-command", Warn;
+    /// A client changed users.
+    UsersChanged = "users-changed", Info;
+    /// The file of users could not be written.
+    UsersNotSaved = "users-not-saved", Error;
     /// A client changed a setting.
     ConfigChanged = "config-changed", Info;
     /// A client came.

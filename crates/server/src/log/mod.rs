@@ -158,7 +158,13 @@ impl Log {
         std::thread::Builder::new()
             .name("rhumb-log".to_owned())
             .spawn(move || writer.run(&messages))?;
-        Ok(Self { level, format, queue: Some(queue), windows: Mutex::default(), counters })
+        Ok(Self {
+            level,
+            format,
+            queue: Some(queue),
+            windows: Mutex::new(std::array::from_fn(|_| Window::default())),
+            counters,
+        })
     }
 
     /// A log that writes nothing.
@@ -167,7 +173,7 @@ impl Log {
             level: LogLevel::Error,
             format: LogFormat::Text,
             queue: None,
-            windows: Mutex::default(),
+            windows: Mutex::new(std::array::from_fn(|_| Window::default())),
             counters: Arc::default(),
         }
     }

@@ -12,7 +12,7 @@ use tokio::time::Sleep;
 
 use super::Session;
 use crate::{
-    command::{Command, Flags},
+    command::{COMMANDS, Command, Flags},
     db::now_ms,
     fault::Wait,
     resp::{Args, OwnedArgs, Reply},
@@ -171,6 +171,12 @@ impl Session {
     fn run_again(&mut self, server: &Server, blocked: &Blocked, out: &mut Reply) -> bool {
         let from = out.len();
         let call = (blocked.command, blocked.args.args());
+        let slot = COMMANDS.slot_of(call.0, call.1);
+        if let Some(text) = self.denial(server, (call.0, slot, call.1)) {
+            server.metrics.by_command.count_rejected(slot);
+            out.error(&text);
+            return true;
+        }
         let waits = self.runner(server, out).alone(call).is_some();
         let is_other_type =
             !blocked.wait.answers_wrong_type && out.bytes()[from..].starts_with(WRONG_TYPE);
