@@ -377,6 +377,7 @@ impl Session {
         runner.must_wait = runner.is_behind_others(command, args);
         if let Some(wait) = runner.alone((command, args)) {
             self.block(server, (command, args), *wait, out);
+            self.running = self.running.filter(|_| !self.has_stopped());
         }
         listens::show(server, &self.client, command, args);
     }

@@ -143,7 +143,8 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         sorts.then_some("list"),
         is_admin.then_some("admin"),
         Some(speed),
-        command.flags.has(Flags::BLOCKING).then_some("blocking"),
+        (command.flags.has(Flags::BLOCKING) && !command.name.starts_with("wait"))
+            .then_some("blocking"),
         (is_admin || DANGEROUS.contains(&name)).then_some("dangerous"),
         is_connection.then_some("connection"),
         (group == Group::Transactions).then_some("transaction"),
