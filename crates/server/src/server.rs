@@ -110,7 +110,9 @@ impl Server {
         let may_be_open = config.check(false).is_ok();
         let acl = Acl::open(commands, config.acl_file.clone(), password.as_deref(), may_be_open)
             .map_err(|wrong| ConfigError(wrong.trim_end().to_owned()))?;
-        config.check(!acl.is_open())?;
+        // Processes that read shares have the password of the settings only.
+        let has_shares = config.share_listen.or(config.share_tls_listen).is_some();
+        config.check(!acl.is_open() && (password.is_some() || !has_shares))?;
         tell_start(&config, &log);
         let began = Instant::now();
         let directory = || ("directory", config.data.display().to_string().into());

@@ -161,7 +161,8 @@ impl Session {
             let limited = self.client.limited_user();
             let limited = limited.as_deref();
             let reads = is_shared_read(command, args);
-            let overwrites = is_overwrite(command, args) && !server.databases.tells_of_writes();
+            let overwrites =
+                !reads && is_overwrite(command, args) && !server.databases.tells_of_writes();
             if (reads || overwrites) && permission::permits(limited, index, args) {
                 return if reads {
                     self.run_reads(server, (pipeline, at), limited, most, out)

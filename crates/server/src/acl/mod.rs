@@ -1,4 +1,4 @@
-//! Users: who they are, and what each may do.
+//! Users: their rules, their passwords, and what was denied to them.
 //!
 //! Knows of no client and no command: a [`Catalog`] has the names and the categories of commands,
 //! and the caller says which keys and channels a call has. A client keeps its [`Account`], whose
