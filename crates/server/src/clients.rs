@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
+    acl::Account,
     config::Limits,
     outbox::{Left, Message, Outbox},
     waiters::Waiter,
@@ -45,6 +46,8 @@ pub(crate) struct ClientInfo {
     pub(crate) database: AtomicU8,
     pub(crate) resp: AtomicU8,
     pub(crate) authenticated: AtomicBool,
+    /// The user that it is; none before its session has begun.
+    pub(crate) user: Mutex<Option<Arc<Account>>>,
     pub(crate) no_evict: AtomicBool,
     /// Set by a command that was told to be slow, so that its batch is not told as well.
     pub(crate) was_slow: AtomicBool,
@@ -91,6 +94,7 @@ impl ClientInfo {
             database: AtomicU8::new(0),
             resp: AtomicU8::new(2),
             authenticated: AtomicBool::new(false),
+            user: Mutex::default(),
             no_evict: AtomicBool::new(false),
             was_slow: AtomicBool::new(false),
             queued: AtomicUsize::new(usize::MAX),
@@ -185,6 +189,11 @@ impl ClientInfo {
     /// Returns true if the connection has ended.
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Ordering::Acquire)
+    }
+
+    /// Returns true if the client is this user.
+    pub(crate) fn is_of(&self, account: &Arc<Account>) -> bool {
+        self.user.lock().as_ref().is_some_and(|user| Arc::ptr_eq(user, account))
     }
 
     /// Returns true if the connection was asked to end.
@@ -344,6 +353,9 @@ pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
     let queued = info.queued.load(Ordering::Relaxed);
     let multi = if queued == usize::MAX { -1 } else { i64::try_from(queued).unwrap_or(i64::MAX) };
     let (library, version) = info.library.lock().clone();
+    let user = info.user.lock().as_ref().map(|account| account.user());
+    let user =
+        user.map_or("default".into(), |user| String::from_utf8_lossy(&user.name).into_owned());
     let query = info.query_bytes.load(Ordering::Relaxed);
     let reply = info.reply_bytes.load(Ordering::Relaxed);
     let (messages, message_bytes) = info.outbox.size();
@@ -355,7 +367,7 @@ pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
     format!(
         "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db={} sub={sub} psub={psub} \
          ssub={ssub} multi={multi} qbuf={query} qbuf-free=0 argv-mem=0 multi-mem=0 rbs={reply} \
-         rbp={reply} obl=0 oll={oll} omem={omem} tot-mem={} events=r cmd={} user=default \
+         rbp={reply} obl=0 oll={oll} omem={omem} tot-mem={} events=r cmd={} user={user} \
          redir={redirect} resp={} lib-name={} lib-ver={}",
         info.id,
         info.address,

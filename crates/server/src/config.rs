@@ -221,6 +221,8 @@ pub struct Config {
     pub fsync: Fsync,
     /// File whose first line is the password; without one, every client may do all.
     pub requirepass_file: Option<PathBuf>,
+    /// File of users, which `ACL SAVE` writes.
+    pub acl_file: Option<PathBuf>,
     /// Who may use `DEBUG`, which is for tests.
     pub enable_debug_command: DebugCommand,
     /// Address of the metrics and the status page.
@@ -269,6 +271,7 @@ impl Default for Config {
             memory_bytes: 512 << 20,
             fsync: Fsync::default(),
             requirepass_file: None,
+            acl_file: None,
             enable_debug_command: DebugCommand::default(),
             metrics: None,
             allow_open: false,

@@ -115,10 +115,10 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     info: Arc<ClientInfo>,
     worker: Arc<WorkerState>,
 ) {
-    let is_open = server.password().is_none();
+    let is_open = server.acl.is_open();
     let out = Reply::new(server.config.limits.reply_bytes);
     let mut connection = Connection {
-        session: Session::new(Arc::clone(&info), is_open, worker),
+        session: Session::new(&server, Arc::clone(&info), is_open, worker),
         server,
         socket,
         parser: Parser::default(),

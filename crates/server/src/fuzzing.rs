@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::{
     clients::ClientInfo,
-    command::COMMANDS,
+    command,
     config::{Config, Fsync},
     rdb::{Dump, Item, Items, Source, ValueBytes, ValueKind, open_payload},
     resp::{Frames, Parser, ReadLimits, Reply},
@@ -68,7 +68,7 @@ pub fn resp(data: &[u8]) {
 static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
     let data = std::env::temp_dir().join(format!("rhumb-fuzz-{}", std::process::id()));
     let config = Config { data, memory_bytes: 16 << 20, fsync: Fsync::No, ..Config::default() };
-    let server = Server::open(config, Arc::new(crate::log::Log::silent()), COMMANDS.slots())
+    let server = Server::open(config, Arc::new(crate::log::Log::silent()), command::catalog())
         .expect("an empty directory can be opened");
     // So that there is somebody to share commits with.
     for _ in 0..2 {
@@ -81,7 +81,7 @@ static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
 pub fn session(data: &[u8]) {
     let server = &*SERVER;
     let info = Arc::new(ClientInfo::new(9, String::new(), String::new()));
-    let mut session = Session::new(info, true, Arc::default());
+    let mut session = Session::new(server, info, true, Arc::default());
     let mut out = Reply::new(1 << 20);
     let (mut parser, mut frames, mut input) =
         (Parser::default(), Frames::default(), b"FLUSHALL\r\n".to_vec());

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod acl;
 mod clear;
 mod clients;
 mod command;
@@ -125,7 +126,7 @@ pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeErro
 
 /// Opens the data, and shares what is to be shared before clients come.
 fn open(config: Config, log: &Arc<log::Log>) -> Result<Arc<server::Server>, ServeError> {
-    let server = server::Server::open(config, Arc::clone(log), command::COMMANDS.slots())?.share();
+    let server = server::Server::open(config, Arc::clone(log), command::catalog())?.share();
     share::start(&server)?;
     Ok(server)
 }

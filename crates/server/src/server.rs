@@ -14,6 +14,7 @@ use rhumb_share::Shared;
 use tokio::sync::Notify;
 
 use crate::{
+    acl::{Acl, Catalog},
     clear,
     clients::{ClientInfo, Clients},
     config::Config,
@@ -61,8 +62,8 @@ pub(crate) struct Server {
     pub(crate) percentiles: RwLock<Vec<f64>>,
     /// What other processes read without asking; taken when the server ends.
     pub(crate) shared: RwLock<Option<Shared>>,
-    /// The password, if clients have to say one.
-    password: RwLock<Option<Arc<[u8]>>>,
+    /// The users.
+    pub(crate) acl: Acl,
     /// Until when commands wait.
     pub(crate) pause: Pause,
     pub(crate) limits: RwLock<crate::config::Limits>,
@@ -101,10 +102,19 @@ fn tell_start(config: &Config, log: &Log) {
 }
 
 impl Server {
-    /// Opens the data. Of each of this number of commands it counts the calls.
-    pub(crate) fn open(config: Config, log: Arc<Log>, commands: usize) -> Result<Self, ServeError> {
-        let password = config.password()?;
-        config.check(password.is_some())?;
+    /// Opens the data, for users of these commands, whose calls it counts.
+    pub(crate) fn open(
+        config: Config,
+        log: Arc<Log>,
+        commands: Catalog,
+    ) -> Result<Self, ServeError> {
+        let (password, slots) = (config.password()?, commands.len());
+        let may_be_open = config.check(false).is_ok();
+        let acl = Acl::open(commands, config.acl_file.clone(), password.as_deref(), may_be_open)
+            .map_err(|wrong| ConfigError(wrong.trim_end().to_owned()))?;
+        // Processes that read shares have the password of the settings only.
+        let has_shares = config.share_listen.or(config.share_tls_listen).is_some();
+        config.check(!acl.is_open() && (password.is_some() || !has_shares))?;
         tell_start(&config, &log);
         let began = Instant::now();
         let directory = || ("directory", config.data.display().to_string().into());
@@ -140,7 +150,7 @@ impl Server {
             cursors: Cursors::default(),
             pause: Pause::default(),
             log,
-            metrics: Metrics::new(commands),
+            metrics: Metrics::new(slots),
             history: History::default(),
             models: Models::default(),
             slow: Slow::default(),
@@ -148,7 +158,7 @@ impl Server {
             keeps_ended: AtomicBool::new(false),
             percentiles: RwLock::new(PERCENTILES_DEFAULT.to_vec()),
             shared: RwLock::new(None),
-            password: RwLock::new(password.map(Arc::from)),
+            acl,
             started: Instant::now(),
             randoms: AtomicU64::new(0),
             run_id: run_id[..40].to_owned(),
@@ -184,17 +194,17 @@ impl Server {
         }
     }
 
-    /// The password, if clients have to say one.
+    /// The password that the settings have for the user `default`.
     pub(crate) fn password(&self) -> Option<Arc<[u8]>> {
-        self.password.read().clone()
+        self.acl.password()
     }
 
     /// Changes the password; an empty one takes it away, which only a server that is allowed to be
     /// open may do.
     pub(crate) fn set_password(&self, password: &[u8]) -> Result<(), ConfigError> {
-        let password = (!password.is_empty()).then(|| Arc::from(password));
+        let password = (!password.is_empty()).then_some(password);
         self.config.check(password.is_some())?;
-        *self.password.write() = password;
+        self.acl.set_password(password);
         Ok(())
     }
 

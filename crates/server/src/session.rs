@@ -17,9 +17,10 @@ use std::{
 };
 
 use crate::{
+    acl::{Place, User},
     clients::ClientInfo,
     command::{
-        self, COMMANDS, Client, Command, Flags, Pipelining, listening as listens,
+        self, COMMANDS, Client, Command, Flags, Pipelining, listening as listens, permission,
         transactions::{self, Queue},
     },
     config::Fsync,
@@ -67,12 +68,13 @@ pub(crate) struct Session {
 impl Session {
     /// A client of this worker that has just come.
     pub(crate) fn new(
+        server: &Server,
         info: Arc<ClientInfo>,
         authenticated: bool,
         worker: Arc<WorkerState>,
     ) -> Self {
         Self {
-            client: Client::new(info, authenticated),
+            client: Client::new(info, authenticated, Arc::clone(server.acl.default_account())),
             worker,
             is_http: false,
             finder: Finder::default(),
@@ -155,12 +157,18 @@ impl Session {
             return 1;
         }
         let may_share = self.client.authenticated && self.client.queue.is_none();
-        if let Some((_, command)) = found.filter(|_| may_share) {
-            if is_shared_read(command, args) {
-                return self.run_reads(server, pipeline, at, most, out);
-            }
-            if is_overwrite(command, args) && !server.databases.tells_of_writes() {
-                return self.run_overwrites(server, pipeline, at, out);
+        if let Some((index, command)) = found.filter(|_| may_share) {
+            let limited = self.client.limited_user();
+            let limited = limited.as_deref();
+            let reads = is_shared_read(command, args);
+            let overwrites =
+                !reads && is_overwrite(command, args) && !server.databases.tells_of_writes();
+            if (reads || overwrites) && permission::permits(limited, index, args) {
+                return if reads {
+                    self.run_reads(server, (pipeline, at), limited, most, out)
+                } else {
+                    self.run_overwrites(server, (pipeline, at), limited, out)
+                };
             }
         }
         self.run_one(server, found, (pipeline, at), out);
@@ -190,13 +198,15 @@ impl Session {
     fn run_reads(
         &mut self,
         server: &Server,
-        pipeline: Pipeline<'_>,
-        from: usize,
+        (pipeline, from): (Pipeline<'_>, usize),
+        limited: Option<&User>,
         most: usize,
         out: &mut Reply,
     ) -> usize {
         self.finish_waiting(server, out);
-        let run = Run::gather(pipeline, from, self.run_max, &mut self.finder, is_shared_read);
+        let run = Run::gather(pipeline, from, self.run_max, &mut self.finder, |found, args| {
+            is_shared_read(found.1, args) && permission::permits(limited, found.0, args)
+        });
         let calls = run.calls(pipeline);
         let ran = self.runner(server, out).read_together(calls, (run.len(), run.keys()), most);
         if run.len() > 1 {
@@ -214,12 +224,14 @@ impl Session {
     fn run_overwrites(
         &mut self,
         server: &Server,
-        pipeline: Pipeline<'_>,
-        from: usize,
+        (pipeline, from): (Pipeline<'_>, usize),
+        limited: Option<&User>,
         out: &mut Reply,
     ) -> usize {
         self.finish_waiting(server, out);
-        let run = Run::gather(pipeline, from, self.run_max, &mut self.finder, is_overwrite);
+        let run = Run::gather(pipeline, from, self.run_max, &mut self.finder, |found, args| {
+            is_overwrite(found.1, args) && permission::permits(limited, found.0, args)
+        });
         let (first, len) = (out.len(), run.len());
         let may_wait = run.is_last(pipeline) && self.shares_commits(server);
         let done = self.runner(server, out).overwrite_together(run.calls(pipeline), may_wait);
@@ -229,7 +241,7 @@ impl Session {
             Err(_) if len > 1 => {
                 // Nothing was written: each by itself says why, and the others are.
                 self.run_max = 1;
-                return self.run_overwrites(server, pipeline, from, out);
+                return self.run_overwrites(server, (pipeline, from), limited, out);
             }
             Err(error) => Fault::from(error).report(&server.databases, out),
         }
@@ -321,14 +333,17 @@ impl Session {
         if let Some(fault) = wrong_arguments(command, args) {
             return self.refuse_call(server, command, &fault, out);
         }
-        if !self.client.authenticated && !command.flags.has(Flags::NO_AUTH) {
-            return self.refuse("NOAUTH Authentication required.", out);
+        if self.needs_password(server) && !command.flags.has(Flags::NO_AUTH) {
+            return self.refuse_call(server, command, "NOAUTH Authentication required.", out);
+        }
+        let slot = COMMANDS.slot(index, args);
+        self.note_command(slot);
+        if let Some(text) = self.denial(server, (command, slot, args)) {
+            return self.refuse_call(server, command, &text, out);
         }
         if !are_keys_short(command, args) {
             return self.refuse("ERR a key has at most 65536 bytes", out);
         }
-        let slot = COMMANDS.slot(index, args);
-        self.note_command(slot);
         if let Some(queue) =
             self.client.queue.as_mut().filter(|_| !command.flags.has(Flags::NOT_QUEUED))
         {
@@ -363,8 +378,23 @@ impl Session {
         runner.must_wait = runner.is_behind_others(command, args);
         if let Some(wait) = runner.alone((command, args)) {
             self.block(server, (command, args), *wait, out);
+            self.running = self.running.filter(|_| !self.has_stopped());
         }
         listens::show(server, &self.client, command, args);
+    }
+
+    /// Returns true if the client has to say a password first.
+    fn needs_password(&self, server: &Server) -> bool {
+        !self.client.authenticated && !server.acl.is_open()
+    }
+
+    /// The error for a call that the client's user may not make.
+    #[inline]
+    fn denial(&self, server: &Server, call: permission::Slotted<'_>) -> Option<String> {
+        let queues = self.client.queue.is_some();
+        let place = if queues { Place::Transaction } else { Place::TopLevel };
+        let refusal = permission::refusal(server, &self.client, call, place)?;
+        Some(format!("NOPERM {}", refusal.text))
     }
 
     /// When to look again whether a command may run that is to wait because clients are paused.

@@ -103,6 +103,7 @@ const SERVER: Layers = Layers {
         "waiters",
         "key_event",
         "command_stats",
+        "acl",
         "outbox",
         "clients",
         "listeners",

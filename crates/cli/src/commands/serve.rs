@@ -26,8 +26,8 @@ Examples:
 A file of options is TOML: db, listen, tls-listen, tls-cert,
 tls-key, unix, share, share-socket, share-listen, share-tls-listen,
 share-allow-users, share-allow-groups, share-table, share-address,
-share-memory, memory, fsync, requirepass-file, metrics,
-enable-debug-command, allow-open, metrics-open, threads, log-level, log-format, slow-command-ms,
+share-memory, memory, fsync, requirepass-file, acl-file,
+metrics, enable-debug-command, allow-open, metrics-open, threads, log-level, log-format, slow-command-ms,
 and a table [limits]. An option on the command line wins over the file.
 SIGTERM and SIGINT end the server once every client has its replies and the data are synced.";
 
@@ -96,6 +96,9 @@ pub(crate) struct Serve {
     /// File whose first line is the password that clients have to say
     #[arg(long, value_name = "FILE")]
     requirepass_file: Option<PathBuf>,
+    /// File of users, a line for each as ACL LIST gives it; ACL SAVE writes it. It may be empty
+    #[arg(long, value_name = "FILE")]
+    acl_file: Option<PathBuf>,
     /// Who may use DEBUG, which is for tests: no, yes, or local for clients of this machine
     /// [default: no]
     #[arg(long, value_name = "WHO", value_parser = parse_debug)]
@@ -218,6 +221,7 @@ impl Serve {
         config.share_memory_bytes = self.share_memory.unwrap_or(config.share_memory_bytes);
         config.memory_bytes = self.memory.unwrap_or(config.memory_bytes);
         config.requirepass_file = self.requirepass_file.or(config.requirepass_file);
+        config.acl_file = self.acl_file.or(config.acl_file);
         config.enable_debug_command =
             self.enable_debug_command.unwrap_or(config.enable_debug_command);
         config.metrics = self.metrics.or(config.metrics);

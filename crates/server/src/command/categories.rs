@@ -1,6 +1,7 @@
 //! The categories that access lists know commands by, as Redis has them.
 
-use super::table::{Command, Flags, Group};
+use super::table::{COMMANDS, Command, Flags, Group};
+use crate::acl::{Catalog, Slot};
 
 /// Commands that harm when a stranger runs them.
 const DANGEROUS: [&str; 14] = [
@@ -32,6 +33,76 @@ const KEYSPACE: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
 /// A command that is fast in Redis and may take longer here, and one for which it is the other way.
 const FAST: [&str; 1] = ["dbsize"];
 const SLOW: [&str; 1] = ["exec"];
+
+/// Parts of `CLUSTER` that only say something; the others are for operators.
+const CLUSTER_SAYS: [&str; 11] = [
+    "countkeysinslot",
+    "getkeysinslot",
+    "help",
+    "info",
+    "keyslot",
+    "links",
+    "myid",
+    "myshardid",
+    "nodes",
+    "shards",
+    "slots",
+];
+
+/// Parts of `CLIENT` for operators.
+const CLIENT_ADMIN: [&str; 6] = ["kill", "list", "no-evict", "pause", "unblock", "unpause"];
+
+/// Returns true for a part of a command that is for operators.
+pub(super) fn is_for_operators(command: &str, part: &str) -> bool {
+    match command {
+        "acl" => !["cat", "genpass", "help", "whoami"].contains(&part),
+        "client" => CLIENT_ADMIN.contains(&part),
+        "cluster" => !CLUSTER_SAYS.contains(&part),
+        "config" | "latency" | "module" | "slowlog" => part != "help",
+        _ => false,
+    }
+}
+
+/// The categories of a part of a command, without their `@`.
+pub(super) fn of_part(command: &str, part: &str) -> Vec<&'static str> {
+    let (is_help, is_admin) = (part == "help", is_for_operators(command, part));
+    let changes_functions = ["delete", "flush", "load", "restore"].contains(&part);
+    let reads = match command {
+        "object" | "xinfo" => !is_help,
+        "memory" => part == "usage",
+        _ => false,
+    };
+    let writes = match command {
+        "xgroup" => !is_help,
+        "function" => changes_functions,
+        _ => false,
+    };
+    let all = [
+        (command == "object").then_some("keyspace"),
+        reads.then_some("read"),
+        writes.then_some("write"),
+        ["xgroup", "xinfo"].contains(&command).then_some("stream"),
+        (command == "pubsub" && !is_help).then_some("pubsub"),
+        is_admin.then_some("admin"),
+        Some("slow"),
+        is_admin.then_some("dangerous"),
+        ["client", "command"].contains(&command).then_some("connection"),
+        ["function", "script"].contains(&command).then_some("scripting"),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// All commands and their parts, as users are allowed them.
+pub(crate) fn catalog() -> Catalog {
+    let slot = |slot: usize| {
+        let (command, part) = COMMANDS.of_slot(slot);
+        match part {
+            None => Slot::new(command.name, &of(command), COMMANDS.parts(slot)),
+            Some(part) => Slot::new(COMMANDS.name(slot), &of_part(command.name, part), 0..0),
+        }
+    };
+    Catalog::new((0..COMMANDS.slots()).map(slot).collect())
+}
 
 /// The categories of a command, without their `@`, in the order in which Redis gives them.
 pub(super) fn of(command: &Command) -> Vec<&'static str> {
@@ -72,7 +143,8 @@ pub(super) fn of(command: &Command) -> Vec<&'static str> {
         sorts.then_some("list"),
         is_admin.then_some("admin"),
         Some(speed),
-        command.flags.has(Flags::BLOCKING).then_some("blocking"),
+        (command.flags.has(Flags::BLOCKING) && !command.name.starts_with("wait"))
+            .then_some("blocking"),
         (is_admin || DANGEROUS.contains(&name)).then_some("dangerous"),
         is_connection.then_some("connection"),
         (group == Group::Transactions).then_some("transaction"),

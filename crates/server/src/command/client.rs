@@ -7,6 +7,7 @@ use std::sync::{
 
 use super::{listening::Listening, transactions::Queue};
 use crate::{
+    acl::{Account, User},
     clients::ClientInfo,
     watch::{Mark, WatchedKey},
 };
@@ -17,6 +18,8 @@ pub(crate) struct Client {
     /// The selected database.
     pub(crate) database: usize,
     pub(crate) authenticated: bool,
+    /// The user that it is: `default` before it says another one.
+    pub(crate) user: Arc<Account>,
     /// The commands since `MULTI`.
     pub(crate) queue: Option<Queue>,
     /// The watched keys, each with whether it had ended when it was watched.
@@ -31,17 +34,33 @@ pub(crate) struct Client {
 
 impl Client {
     /// A client that has just come.
-    pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool) -> Self {
+    pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool, user: Arc<Account>) -> Self {
         info.authenticated.store(authenticated, Ordering::Relaxed);
+        *info.user.lock() = Some(Arc::clone(&user));
         Self {
             info,
             database: 0,
             authenticated,
+            user,
             queue: None,
             watched: Vec::new(),
             mark: Arc::new(AtomicBool::new(false)),
             listening: None,
             closing: false,
         }
+    }
+
+    /// Has the client be another user.
+    pub(crate) fn become_user(&mut self, user: &Arc<Account>) {
+        *self.info.user.lock() = Some(Arc::clone(user));
+        self.user = Arc::clone(user);
+        // It may have been removed before the client was one of those that are ended for it.
+        self.closing |= user.is_removed();
+    }
+
+    /// The client's user, if anything is denied to it.
+    #[inline]
+    pub(crate) fn limited_user(&self) -> Option<Arc<User>> {
+        (!self.user.is_unlimited()).then(|| self.user.user())
     }
 }

@@ -4,9 +4,10 @@ use std::sync::{Arc, atomic::Ordering};
 
 use super::{
     COMMANDS, Context, Done, NOT_AN_INTEGER, SYNTAX, help, integer, is_word, keys::database_index,
-    listening, server::VERSION, tracking, transactions, waiting,
+    listening, permission, server::VERSION, tracking, transactions, waiting,
 };
 use crate::{
+    acl::{Denial, Place, Reason},
     clients::{ClientInfo, describe},
     fault::Fault,
     log::Event,
@@ -55,7 +56,9 @@ pub(super) fn reset(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     info.resp.store(2, Ordering::Relaxed);
     info.name.lock().clear();
     info.no_evict.store(false, Ordering::Relaxed);
-    set_authenticated(context, context.server.password().is_none());
+    let default = context.server.acl.default_account();
+    context.client.become_user(default);
+    set_authenticated(context, context.server.acl.is_open());
     context.out.simple("RESET");
     Ok(())
 }
@@ -80,35 +83,25 @@ pub(super) fn select(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Returns true if two byte strings are the same. The time does not show the first difference.
-pub(crate) fn same_bytes(a: &[u8], b: &[u8]) -> bool {
-    let mut difference = a.len() ^ b.len();
-    for (at, byte) in a.iter().enumerate() {
-        // As much work for each byte of what was said, whatever the length of the other.
-        let other = if b.is_empty() { 0 } else { b[at % b.len()] };
-        difference |= usize::from(std::hint::black_box(byte ^ other));
-    }
-    std::hint::black_box(difference) == 0
-}
-
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// Returns true if the user `user` has this password. The only user is called `default`.
-fn is_allowed(context: &Context<'_, '_>, user: &[u8], password: &[u8]) -> bool {
-    let is_default = same_bytes(user, b"default");
-    match context.server.password() {
-        None => is_default,
-        Some(expected) => same_bytes(password, &expected) & is_default,
-    }
-}
-
-fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Done {
-    if !is_allowed(context, user, password) {
+/// Has the client be a user; `how` is the word of the command that says the password.
+fn authenticate(
+    context: &mut Context<'_, '_>,
+    (user, password): (&[u8], &[u8]),
+    how: &[u8],
+) -> Done {
+    let Some(account) = context.server.acl.authenticate(user, password) else {
         context.server.metrics.count_refused_password();
         let client = ("client", context.client.info.address.as_str().into());
         context.server.log.write(Event::WrongPassword, "a client gave a wrong password", &[client]);
+        let place = if context.in_exec { Place::Transaction } else { Place::TopLevel };
+        let (object, user) = (how.to_vec(), user.to_vec());
+        let denial = Denial { reason: Reason::Auth, place, object, user };
+        permission::note(context.server, context.client, denial);
         return Err(WRONG_PASSWORD.into());
-    }
+    };
+    context.client.become_user(&account);
     set_authenticated(context, true);
     Ok(())
 }
@@ -116,7 +109,7 @@ fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> 
 /// `AUTH`.
 pub(super) fn auth(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let (user, password) = match args.len() {
-        2 if context.server.password().is_none() => {
+        2 if context.server.acl.default_account().user().needs_no_password => {
             return Err("ERR AUTH <password> called without any password configured for the \
                         default user. Are you sure your configuration is correct?"
                 .into());
@@ -125,7 +118,7 @@ pub(super) fn auth(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         3 => (args.at(1), args.at(2)),
         _ => return Err(SYNTAX.into()),
     };
-    authenticate(context, user, password)?;
+    authenticate(context, (user, password), args.at(0))?;
     context.out.ok();
     Ok(())
 }
@@ -169,10 +162,10 @@ fn hello_options(args: Args<'_>) -> Result<Hello<'_>, Fault> {
 /// `HELLO`.
 pub(super) fn hello(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let hello = hello_options(args)?;
-    if let Some((user, password)) = hello.login {
-        authenticate(context, user, password)?;
+    if let Some(login) = hello.login {
+        authenticate(context, login, args.at(0))?;
     }
-    if !context.client.authenticated {
+    if !context.client.authenticated && !context.server.acl.is_open() {
         return Err(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise \
                     the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the \
@@ -295,6 +288,7 @@ fn is_of_type(kind: &[u8]) -> Result<fn(&ClientInfo) -> bool, Fault> {
 
 fn client_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let mut wanted = context.server.clients.all();
+    wanted.retain(|info| !info.is_killed());
     match args.get(2) {
         None => {}
         Some(option) if is_word(option, "type") && args.len() == 4 => {
@@ -315,7 +309,12 @@ fn client_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 
 /// A client's line of `CLIENT LIST`.
 fn description(info: &ClientInfo) -> String {
-    describe(info, COMMANDS.name(info.last_command.load(Ordering::Relaxed))) + "\n"
+    describe_client(info) + "\n"
+}
+
+/// What is said of a client.
+pub(super) fn describe_client(info: &ClientInfo) -> String {
+    describe(info, COMMANDS.name(info.last_command.load(Ordering::Relaxed)))
 }
 
 fn client_setinfo(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
@@ -364,10 +363,11 @@ fn kill_filter(
             let is_wanted = is_of_type(value)?;
             wanted.retain(|info| is_wanted(info));
         } else if is("user") {
-            if value != b"default" {
+            let Some(account) = context.server.acl.find(value) else {
                 let user = String::from_utf8_lossy(value);
                 return Err(format!("ERR No such user '{user}'").into());
-            }
+            };
+            wanted.retain(|info| info.is_of(&account));
         } else if is("skipme") && (is_word(value, "yes") || is_word(value, "no")) {
             skip_me = is_word(value, "yes");
         } else {
@@ -410,17 +410,4 @@ fn client_kill(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 pub(super) fn positive(text: &[u8]) -> Result<usize, Fault> {
     let number = integer(text).map_err(|_| NOT_AN_INTEGER)?;
     usize::try_from(number).map_err(|_| super::NOT_POSITIVE.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::same_bytes;
-
-    #[test]
-    fn passwords_are_compared_whole() {
-        assert!(same_bytes(b"secret", b"secret") && same_bytes(b"", b""));
-        for other in [&b"secre"[..], b"secrets", b"secreT", b"", b"secretsecret"] {
-            assert!(!same_bytes(other, b"secret") && !same_bytes(b"secret", other));
-        }
-    }
 }

@@ -4,6 +4,7 @@ use std::{fmt::Write, sync::atomic::Ordering};
 
 use super::{COMMANDS, info::lines};
 use crate::{
+    acl::Reason,
     listeners::{Topic, TrackingSizes},
     server::Server,
 };
@@ -65,7 +66,10 @@ pub(super) fn stats(server: &Server) -> String {
         ("unexpected_error_replies", "0".to_owned()),
         ("client_output_buffer_limit_disconnections", count(&clients.over_limit)),
         ("total_error_replies", errors.to_string()),
-        ("acl_access_denied_auth", metrics.refused_passwords().to_string()),
+        ("acl_access_denied_auth", server.acl.denied(Reason::Auth).to_string()),
+        ("acl_access_denied_cmd", server.acl.denied(Reason::Command).to_string()),
+        ("acl_access_denied_key", server.acl.denied(Reason::Key).to_string()),
+        ("acl_access_denied_channel", server.acl.denied(Reason::Channel).to_string()),
     ])
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use super::{Client, Command, Context, Done, Flags, is_word, keys_of};
+use super::{Client, Command, Context, Done, Flags, categories, is_word, keys_of};
 use crate::{
     clients::Mode,
     db::Databases,
@@ -255,13 +255,13 @@ pub(crate) fn show_from(
     listeners.monitors.show(&listeners.limits, database, from, shown);
 }
 
-/// The parts of `CLIENT` that are for operators.
-const OPERATORS_PARTS: [&str; 6] = ["kill", "list", "no-evict", "pause", "unblock", "unpause"];
-
 fn is_for_operators(command: &Command, args: Args<'_>) -> bool {
-    let part = args.get(1).filter(|_| command.name == "client");
-    command.flags.has(Flags::ADMIN)
-        || part.is_some_and(|word| OPERATORS_PARTS.iter().any(|part| is_word(word, part)))
+    let shown = |part: &str| {
+        !["acl", "client"].contains(&command.name)
+            || !categories::is_for_operators(command.name, part)
+    };
+    let part = args.get(1).and_then(|word| command.part(word));
+    command.flags.has(Flags::ADMIN) || part.is_some_and(|(part, _)| !shown(part))
 }
 
 impl Context<'_, '_> {

@@ -4,6 +4,7 @@
 //! commits: `execute` takes the locks that the command's row in the table asks for, and has
 //! committed what the handler left pending. One file for each family of commands.
 
+mod access;
 mod acl;
 mod arguments;
 mod bitfield;
@@ -38,6 +39,7 @@ mod object;
 mod operations;
 mod ordered;
 mod output_limit;
+pub(crate) mod permission;
 mod pubsub;
 mod sample;
 mod scan;
@@ -71,6 +73,7 @@ use crate::{
     txn::Txn,
 };
 
+pub(crate) use categories::catalog;
 pub(crate) use client::Client;
 pub(crate) use slowness::note_slow;
 pub(crate) use table::{
@@ -208,11 +211,10 @@ pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// The keys among a command's arguments. Without the division that `step_by` begins with: this is
+/// The places of the keys among a command's arguments. Without the division that `step_by` begins with: this is
 /// asked several times for each command of a pipeline.
 #[derive(Clone)]
-struct Keys<'a> {
-    args: Args<'a>,
+struct KeyIndexes {
     at: usize,
     end: usize,
     step: usize,
@@ -220,17 +222,17 @@ struct Keys<'a> {
     more: Range<usize>,
 }
 
-impl<'a> Iterator for Keys<'a> {
-    type Item = &'a [u8];
+impl Iterator for KeyIndexes {
+    type Item = usize;
 
     #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
+    fn next(&mut self) -> Option<usize> {
         if self.at >= self.end {
-            return self.more.next().map(|at| self.args.at(at));
+            return self.more.next();
         }
-        let key = self.args.at(self.at);
+        let at = self.at;
         self.at += self.step;
-        Some(key)
+        Some(at)
     }
 }
 
@@ -240,10 +242,16 @@ pub(crate) fn keys_of<'a>(
     command: &Command,
     args: Args<'a>,
 ) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+    key_places_of(command, args).map(move |at| args.at(at))
+}
+
+/// The places of the keys among a command's arguments.
+#[inline]
+fn key_places_of(command: &Command, args: Args<'_>) -> KeyIndexes {
     let KeyPlaces { first, last, step, more } = command.keys;
     let len = args.len();
     let last = if last < 0 { len.saturating_sub(last.unsigned_abs()) } else { last.unsigned_abs() };
     let end = if first == 0 { 0 } else { last.min(len - 1) + 1 };
     let more = if more == MoreKeys::None { 0..0 } else { more.places(args) };
-    Keys { args, at: first, end, step: step.max(1), more }
+    KeyIndexes { at: first, end, step: step.max(1), more }
 }

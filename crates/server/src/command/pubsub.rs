@@ -39,6 +39,11 @@ fn subscribe_to(context: &mut Context<'_, '_>, args: Args<'_>, topic: Topic) -> 
         write_change(context.out, subscribed(topic), Some(name), count);
     }
     context.insist(from);
+    // The user may have lost the channels after it was asked and before they were registered.
+    if let Some(user) = context.client.limited_user() {
+        let may = |name| user.allows_channel(name, topic == Topic::Pattern);
+        context.client.closing |= !args.iter_from(1).all(may);
+    }
     Ok(())
 }
 

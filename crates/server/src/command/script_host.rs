@@ -6,8 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{Client, Context, Flags, Locking, find, keys_of, listening};
+use super::{
+    COMMANDS, Client, Command, Context, Flags, Locking, find, keys_of, listening, permission,
+};
 use crate::{
+    acl::Place,
     clients::ClientInfo,
     fault::Fault,
     log::LogLevel,
@@ -50,7 +53,8 @@ impl ScriptHost {
         let server = context.server.this()?;
         let info = &context.client.info;
         let own = ClientInfo::new(info.id, info.address.clone(), info.local_address.clone());
-        let mut client = Client::new(Arc::new(own), true);
+        let user = Arc::clone(&context.client.user);
+        let mut client = Client::new(Arc::new(own), true, user);
         client.database = context.client.database;
         if let Some(running) = &running {
             server.scripts.begin(Arc::clone(running));
@@ -65,6 +69,15 @@ impl ScriptHost {
             running,
             remembers: listening::remembers(context.client),
         })
+    }
+}
+
+impl ScriptHost {
+    /// The error for a call that the client's user may not make.
+    fn denial(&self, (command, args): (&'static Command, Args<'_>)) -> Option<String> {
+        let call = (command, COMMANDS.slot_of(command, args), args);
+        let refusal = permission::refusal(&self.server, &self.client, call, Place::Script)?;
+        Some(format!("ERR ACL failure in script: {}", refusal.text))
     }
 }
 
@@ -86,6 +99,9 @@ impl Host for ScriptHost {
         }
         if command.flags.has(Flags::NO_SCRIPT) {
             return Err(refuse("ERR This Redis command is not allowed from script"));
+        }
+        if let Some(text) = self.denial((command, args)) {
+            return Err(Refused::Text(text.into()));
         }
         if self.is_read_only && command.flags.has(Flags::WRITE) {
             return Err(refuse("ERR Write commands are not allowed from read-only scripts."));
@@ -136,8 +152,12 @@ impl Host for ScriptHost {
         }
     }
 
-    fn knows(&self, name: &[u8]) -> bool {
-        find(name).is_some()
+    fn may_call(&self, args: Args<'_>) -> Option<bool> {
+        let (index, command) = find(args.at(0))?;
+        let slot = COMMANDS.slot(index, args);
+        let is_part = slot != index || command.parts.is_empty() || args.len() < 2;
+        let user = self.client.user.user();
+        is_part.then(|| permission::check(&user, (command, slot, args)).is_ok())
     }
 
     fn is_killed(&self) -> bool {
@@ -158,8 +178,8 @@ impl Host for LoadHost {
         Err(refuse("ERR a library calls no command while it is loaded"))
     }
 
-    fn knows(&self, _: &[u8]) -> bool {
-        false
+    fn may_call(&self, _: Args<'_>) -> Option<bool> {
+        None
     }
 
     fn is_killed(&self) -> bool {

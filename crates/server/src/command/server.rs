@@ -5,6 +5,7 @@ use super::{
     is_word, keys_of,
 };
 use crate::{
+    acl,
     fault::Fault,
     glob,
     log::Event,
@@ -87,13 +88,11 @@ fn command_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     }
     let pattern = value.to_ascii_lowercase();
     let mut names = Vec::new();
-    for command in COMMANDS.iter() {
-        if by_category {
-            if categories::of(command).iter().any(|category| is_word(value, category)) {
-                names.push(command.name.to_owned());
-            }
-            continue;
-        }
+    if by_category && let Some(category) = acl::category(value) {
+        let slots = context.server.acl.catalog().iter();
+        names.extend(slots.filter(|slot| slot.is_in(category)).map(|slot| slot.name.clone()));
+    }
+    for command in COMMANDS.iter().filter(|_| !by_category) {
         let parts = command.parts.iter().map(|(part, _)| format!("{}|{part}", command.name));
         let all = std::iter::once(command.name.to_owned()).chain(parts);
         // There are no modules.

@@ -24,7 +24,12 @@ use crate::{
 fn settings(server: &Server) -> Vec<(&'static str, String)> {
     let (config, limits) = (&server.config, server.limits.read());
     let password = server.password().unwrap_or_default();
+    let channels = if server.acl.has_channels() { CHANNELS.0 } else { CHANNELS.1 };
+    let file = server.acl.file().map(|path| path.display().to_string());
     let mut all = vec![
+        ("acl-pubsub-default", channels.to_owned()),
+        ("aclfile", file.unwrap_or_default()),
+        ("acllog-max-len", server.acl.log.len_max().to_string()),
         ("appendfsync", server.databases.fsync().name().to_owned()),
         ("bind", config.listen.ip().to_string()),
         (
@@ -78,6 +83,7 @@ pub(super) fn config(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return Err("ERR The server is running without a config file".into());
     } else if is_word(part, "resetstat") && args.len() == 2 {
         context.server.metrics.reset();
+        context.server.acl.reset_counts();
         context.server.databases.ended_keys.store(0, Relaxed);
         context.out.ok();
     } else {
@@ -115,10 +121,17 @@ enum Change {
     Percentiles(Vec<f64>),
     SlowUs(i64),
     SlowEntries(usize),
+    NewUsersChannels(bool),
+    Denials(usize),
 }
 
+/// What channels new users may use.
+const CHANNELS: (&str, &str) = ("allchannels", "resetchannels");
+
 /// The settings that can be changed, and the one that can be changed by number: its bounds.
-const CHANGEABLE: [&str; 12] = [
+const CHANGEABLE: [&str; 14] = [
+    "acl-pubsub-default",
+    "acllog-max-len",
     "appendfsync",
     "client-output-buffer-limit",
     "latency-monitor-threshold",
@@ -207,6 +220,16 @@ fn change(name: &[u8], value: &[u8]) -> Result<Change, Fault> {
     } else if is("slowlog-max-len") {
         let entries = within(name, value, COUNT_BOUNDS)?;
         Change::SlowEntries(usize::try_from(entries).unwrap_or(usize::MAX))
+    } else if is("acllog-max-len") {
+        let entries = within(name, value, COUNT_BOUNDS)?;
+        Change::Denials(usize::try_from(entries).unwrap_or(usize::MAX))
+    } else if is("acl-pubsub-default") {
+        let all = is_word(value, CHANNELS.0);
+        if !all && !is_word(value, CHANNELS.1) {
+            let why = "argument(s) must be one of the following: allchannels, resetchannels";
+            return Err(refused(name, why));
+        }
+        Change::NewUsersChannels(all)
     } else if is("latency-tracking") {
         let on = is_word(value, "yes");
         if !on && !is_word(value, "no") {
@@ -263,6 +286,8 @@ fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             Change::Percentiles(shares) => *server.percentiles.write() = shares,
             Change::SlowUs(us) => server.slow.set_log_us(us),
             Change::SlowEntries(most) => server.slow.log.set_len_max(most),
+            Change::Denials(most) => server.acl.log.set_len_max(most),
+            Change::NewUsersChannels(all) => server.acl.set_has_channels(all),
             Change::Password(password) => server
                 .set_password(&password)
                 .map_err(|error| Fault::from(format!("ERR CONFIG SET failed - {error}")))?,

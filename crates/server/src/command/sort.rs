@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use super::{
     Context, Done, SYNTAX, WRONG_TYPE, fields, integer, is_word,
     lists::{self, push_one, put_list},
+    permission,
 };
 use crate::{
     encode::{Kind, Meta, member},
@@ -14,6 +15,10 @@ use crate::{
     resp::{Args, number},
     txn::{Space, prefix_range},
 };
+
+/// The errors for users that may not read every key.
+const BY_DENIED: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
+const GET_DENIED: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
 
 /// The longest key, in bytes: no entry has a longer one.
 const KEY_BYTES_MAX: usize = 64 << 10;
@@ -33,7 +38,8 @@ struct Options<'a> {
     store: Option<&'a [u8]>,
 }
 
-fn options<'a>(args: Args<'a>, may_store: bool) -> Result<Options<'a>, Fault> {
+/// The options of a call. Values of other keys are fetched only if `may_fetch`.
+fn options<'a>(args: Args<'a>, (may_store, may_fetch): (bool, bool)) -> Result<Options<'a>, Fault> {
     let mut options = Options::default();
     let mut at = 2;
     while let Some(option) = args.get(at) {
@@ -51,11 +57,17 @@ fn options<'a>(args: Args<'a>, may_store: bool) -> Result<Options<'a>, Fault> {
                 at += 1;
             }
             (Some(pattern), _) if is("by") => {
+                if !may_fetch && pattern.contains(&b'*') {
+                    return Err(BY_DENIED.into());
+                }
                 options.by = Some(pattern);
                 options.unsorted |= !pattern.contains(&b'*');
                 at += 1;
             }
             (Some(pattern), _) if is("get") => {
+                if !may_fetch {
+                    return Err(GET_DENIED.into());
+                }
                 options.get.push(pattern);
                 at += 1;
             }
@@ -221,8 +233,15 @@ fn sorted(
     Ok(items)
 }
 
+/// Returns true if the client's user may read every key: any may be named by a pattern.
+fn may_fetch(context: &Context<'_, '_>, args: Args<'_>) -> bool {
+    let Some(user) = context.client.limited_user() else { return true };
+    let found = super::find(args.at(0));
+    found.is_some_and(|(slot, command)| permission::reads_every_key(&user, (command, slot, args)))
+}
+
 fn run(context: &mut Context<'_, '_>, args: Args<'_>, may_store: bool) -> Done {
-    let mut options = options(args, may_store)?;
+    let mut options = options(args, (may_store, may_fetch(context, args)))?;
     let items = sorted(context, args.at(1), &mut options)?;
     let per_item = options.get.len().max(1);
     if options.get.is_empty() {

@@ -110,8 +110,8 @@ pub(crate) enum MoreKeys {
     Streams,
     /// The argument after one of these words, in lower case; the last such argument counts.
     After(&'static [&'static str]),
-    /// All that come after this word, in lower case.
-    AllAfter(&'static str),
+    /// All that come after the word `KEYS` of `MIGRATE`.
+    Migrated,
 }
 
 impl MoreKeys {
@@ -119,7 +119,6 @@ impl MoreKeys {
     /// the handler refuses them.
     pub(crate) fn places(self, args: Args<'_>) -> Range<usize> {
         let len = args.len();
-        let find = |word: &str| (1..len).find(|at| is_word(args.at(*at), word));
         match self {
             Self::None => 0..0,
             Self::Counted { at } => {
@@ -135,8 +134,22 @@ impl MoreKeys {
                 let last = (1..len.saturating_sub(1)).rev().find(is_one);
                 last.map_or(0..0, |at| at + 1..at + 2)
             }
-            Self::AllAfter(word) => find(word).map_or(0..0, |at| at + 1..len),
+            Self::Migrated => migrated_at(args).map_or(0..0, |at| at + 1..len),
         }
+    }
+}
+
+/// The place of the word `KEYS` of `MIGRATE`, which is no password.
+fn migrated_at(args: Args<'_>) -> Option<usize> {
+    let mut at = 6;
+    loop {
+        let option = args.get(at)?;
+        at += match option {
+            _ if is_word(option, "keys") => return Some(at),
+            _ if is_word(option, "auth") => 2,
+            _ if is_word(option, "auth2") => 3,
+            _ => 1,
+        };
     }
 }
 
@@ -544,7 +557,11 @@ mod tests {
         let store = MoreKeys::After(&["store", "storedist"]);
         assert_eq!(places(store, "georadius k 1 2 3 m STORE a storedist b"), 9..10);
         assert!(places(store, "georadius k 1 2 3 m store").is_empty());
-        assert_eq!(places(MoreKeys::AllAfter("keys"), "migrate h p  0 9 KEYS a b"), 7..9);
+        assert_eq!(places(MoreKeys::Migrated, "migrate h p  0 9 KEYS a b"), 7..9);
+        assert_eq!(
+            places(MoreKeys::Migrated, "migrate h p  0 9 auth keys auth2 keys keys KEYS a"),
+            12..13
+        );
     }
 
     #[test]

@@ -7,9 +7,10 @@ use std::{sync::atomic::Ordering, time::Instant};
 
 use super::{
     COMMANDS, Client, Command, Context, Done, Flags, Group, Locking, keys_of, listening,
-    slowness::note_slow,
+    permission, slowness::note_slow,
 };
 use crate::{
+    acl::{Place, Reason},
     commit,
     fault::Fault,
     locks::Held,
@@ -157,6 +158,19 @@ fn is_dirty(context: &mut Context<'_, '_>) -> Result<bool, Fault> {
     Ok(dirty)
 }
 
+/// The error for a command that could be queued, and that the user may not run any more.
+fn no_longer_allowed(reason: Reason) -> String {
+    let why = match reason {
+        Reason::Command | Reason::Auth => "no permission to execute the command or subcommand",
+        Reason::Key => "no permission to touch the specified keys",
+        Reason::Channel => "no permission to access one of the channels used as arguments",
+    };
+    format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC \
+         call. This command is no longer allowed for the following reason: {why}"
+    )
+}
+
 /// `EXEC`.
 pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     let Some(queue) = set_queue(context.client, None) else {
@@ -187,6 +201,13 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         listening::remember(server, context.client, command, args);
         context.txn.is_read = command.flags.has(Flags::READ);
         let (slot, began) = (COMMANDS.slot_of(command, args), Instant::now());
+        let call = (command, slot, args);
+        let denied = permission::refusal(server, context.client, call, Place::Transaction);
+        if let Some(refusal) = denied {
+            server.metrics.by_command.count_rejected(slot);
+            context.out.error(&no_longer_allowed(refusal.reason));
+            continue;
+        }
         let done = (command.run)(context, args);
         listening::show(server, context.client, command, args);
         context.txn.pending.end(place);

@@ -141,6 +141,34 @@ pub(crate) struct Topics {
 }
 
 impl Topics {
+    /// The clients that listen to anything of a kind whose name is as `is_one` says.
+    pub(crate) fn listeners_of(
+        &self,
+        topic: Topic,
+        is_one: impl Fn(&[u8]) -> bool,
+    ) -> Vec<Arc<ClientInfo>> {
+        let mut found = Vec::new();
+        let mut take = |name: &Name, subscribers: &Subscribers| {
+            if is_one(name) {
+                found.extend(subscribers.0.iter().map(|(_, info)| Arc::clone(info)));
+            }
+        };
+        let channels = match topic {
+            Topic::Channel => &self.channels,
+            Topic::ShardChannel => &self.shard_channels,
+            Topic::Pattern => {
+                let patterns = self.patterns.read();
+                patterns.iter().for_each(|(name, subscribers)| take(name, subscribers));
+                return found;
+            }
+        };
+        for part in &channels.parts {
+            let part = part.read();
+            part.iter().for_each(|(name, subscribers)| take(name, &subscribers.lock()));
+        }
+        found
+    }
+
     /// Says that a client has become a subscriber, or is none any more.
     pub(crate) fn note_subscriber(&self, is_one: bool) {
         if is_one {

@@ -98,6 +98,10 @@ events! {
     ScriptWarning = "script-warning", Warn;
     /// The code of a library of functions cannot be loaded any more.
     LibraryFailed = "library-failed", Warn;
+    /// A client changed users.
+    UsersChanged = "users-changed", Info;
+    /// The file of users could not be written.
+    UsersNotSaved = "users-not-saved", Error;
     /// A client changed a setting.
     ConfigChanged = "config-changed", Info;
     /// A client came.

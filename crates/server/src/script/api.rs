@@ -283,13 +283,26 @@ fn nothing(_state: &mut LuaState) -> LuaResult<u32> {
 }
 
 fn acl_check_cmd(state: &mut LuaState) -> LuaResult<u32> {
-    let name = convert::bytes(state, argument(state, 0)).unwrap_or_default();
-    if running(|running| running.host.as_ref().is_some_and(|host| host.borrow().knows(&name)))
-        .unwrap_or(false)
-    {
-        return yes(state);
+    let count = state.top.saturating_sub(state.base);
+    if count == 0 {
+        return raise(state, "ERR Please specify at least one argument for this redis lib call");
     }
-    raise(state, "ERR Invalid command passed to redis.acl_check_cmd()")
+    let word = |index| match argument(state, index) {
+        Val::Num(number) => number_text(number).into_bytes(),
+        other => convert::bytes(state, other).unwrap_or_default(),
+    };
+    let words: Vec<Vec<u8>> = (0..count).map(word).collect();
+    let args = OwnedArgs::new(words.iter().map(Vec::as_slice));
+    let may = running(|running| {
+        running.host.as_ref().and_then(|host| host.borrow().may_call(args.args()))
+    });
+    match may.flatten() {
+        None => raise(state, "ERR Invalid command passed to redis.acl_check_cmd()"),
+        Some(may) => {
+            state.push(Val::Bool(may));
+            Ok(1)
+        }
+    }
 }
 
 /// As Lua's, but the end of a script goes through, and the error of a command is its text.

@@ -80,8 +80,9 @@ pub(crate) trait Host {
     /// Runs a command, whose reply goes to `out`.
     fn call(&mut self, args: Args<'_>, out: &mut Reply) -> Result<(), Refused>;
 
-    /// Returns true if there is a command of this name.
-    fn knows(&self, name: &[u8]) -> bool;
+    /// Returns true if the client that runs the script may make this call; `None` if there is no
+    /// such command.
+    fn may_call(&self, args: Args<'_>) -> Option<bool>;
 
     /// Returns true if the script is asked to end.
     fn is_killed(&self) -> bool;

@@ -3,7 +3,10 @@
 
 use super::{Found, Pipeline, Session, wrong_arguments};
 use crate::{
-    command::listening::{self, Replies},
+    command::{
+        listening::{self, Replies},
+        permission,
+    },
     resp::Reply,
     server::Server,
 };
@@ -25,6 +28,10 @@ impl Session {
         }
         let args = pipeline.at(at);
         let right = found.filter(|(_, command)| wrong_arguments(command, args).is_none());
+        // What the user may not run is refused as such.
+        let limited = self.client.limited_user();
+        let may = |index| permission::permits(limited.as_deref(), index, args);
+        let right = right.filter(|(index, _)| !self.needs_password(server) && may(*index));
         let refusal = right.and_then(|(_, command)| {
             let text = listening::refusal(&self.client, command, args)?;
             Some((command, text))

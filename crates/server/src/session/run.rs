@@ -80,13 +80,14 @@ impl Run {
         from: usize,
         most: usize,
         finder: &mut Finder,
-        is_one: impl Fn(&'static Command, Args<'_>) -> bool,
+        is_one: impl Fn(Found, Args<'_>) -> bool,
     ) -> Self {
         let mut run = Self { from, len: 0, keys: 0, places: [0; RUN_MAX] };
         for at in from..pipeline.len().min(from + most.min(RUN_MAX)) {
             let args = pipeline.at(at);
-            let Some((place, command)) = finder.find(args.at(0)) else { break };
-            if !is_one(command, args) {
+            let Some(found) = finder.find(args.at(0)) else { break };
+            let (place, command) = found;
+            if !is_one(found, args) {
                 break;
             }
             let keys = command::keys_of(command, args).count();

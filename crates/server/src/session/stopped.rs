@@ -12,7 +12,7 @@ use tokio::time::Sleep;
 
 use super::Session;
 use crate::{
-    command::{Command, Flags},
+    command::{COMMANDS, Command, Flags},
     db::now_ms,
     fault::Wait,
     resp::{Args, OwnedArgs, Reply},
@@ -121,12 +121,26 @@ impl Session {
             sleep,
             reason,
         })));
-        self.go_on(server, out);
+        self.look_again(server, out);
     }
 
     /// Goes on if that is possible: a paused client if clients are no longer paused, a blocked one
     /// if there is something for it or its time is over.
     pub(crate) fn go_on(&mut self, server: &Server, out: &mut Reply) {
+        let began = Instant::now();
+        self.running = match &self.stopped {
+            Some(Stopped::Blocked(one)) => Some(COMMANDS.slot_of(one.command, one.args.args())),
+            _ => None,
+        };
+        self.look_again(server, out);
+        // A command that has waited is counted once it has replied, unless it was rejected.
+        let running = self.running.take().filter(|_| !self.has_stopped());
+        if let Some(slot) = running {
+            server.metrics.count(slot, 1, began.elapsed());
+        }
+    }
+
+    fn look_again(&mut self, server: &Server, out: &mut Reply) {
         match self.stopped.take() {
             None | Some(Stopped::Paused(_)) => {}
             Some(Stopped::Blocked(mut blocked)) => {
@@ -171,6 +185,13 @@ impl Session {
     fn run_again(&mut self, server: &Server, blocked: &Blocked, out: &mut Reply) -> bool {
         let from = out.len();
         let call = (blocked.command, blocked.args.args());
+        let slot = COMMANDS.slot_of(call.0, call.1);
+        if let Some(text) = self.denial(server, (call.0, slot, call.1)) {
+            self.running = None;
+            server.metrics.by_command.count_rejected(slot);
+            out.error(&text);
+            return true;
+        }
         let waits = self.runner(server, out).alone(call).is_some();
         let is_other_type =
             !blocked.wait.answers_wrong_type && out.bytes()[from..].starts_with(WRONG_TYPE);

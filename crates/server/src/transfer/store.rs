@@ -7,8 +7,7 @@ use rhumb::PersistMode;
 use super::{Refusal, Target, TransferError, Transferred};
 use crate::{
     clients::ClientInfo,
-    command::COMMANDS,
-    commit,
+    command, commit,
     config::{Config, Fsync},
     db::now_ms,
     encode::{Entry, format::DATABASES},
@@ -54,7 +53,7 @@ impl Store {
     pub fn open(data: &Path, memory_bytes: u64) -> Result<Self, ServeError> {
         let config =
             Config { data: data.to_owned(), memory_bytes, fsync: Fsync::No, ..Config::default() };
-        let server = Server::open(config, Arc::new(Log::silent()), COMMANDS.len())?;
+        let server = Server::open(config, Arc::new(Log::silent()), command::catalog())?;
         Ok(Self { server: server.share() })
     }
 
@@ -65,7 +64,7 @@ impl Store {
         StoreTarget {
             txn: Txn::new(databases, databases.number(0), now_ms()),
             server: &self.server,
-            session: Session::new(info, true, Arc::default()),
+            session: Session::new(&self.server, info, true, Arc::default()),
         }
     }
 

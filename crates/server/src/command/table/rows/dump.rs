@@ -17,7 +17,7 @@ pub(super) fn dump() -> Vec<Command> {
             locking: Locking::Own,
             pipelining: Pipelining::Alone,
             ..with_keys(
-                KeyPlaces { first: 3, last: 3, step: 1, more: MoreKeys::AllAfter("keys") },
+                KeyPlaces { first: 3, last: 3, step: 1, more: MoreKeys::Migrated },
                 row(
                     "migrate",
                     -6,

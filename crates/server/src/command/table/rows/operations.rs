@@ -10,8 +10,21 @@ use super::{
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NO_SCRIPT);
 
-const ACL_PARTS: &[Part] =
-    &[("genpass", -2), ("getuser", 3), ("help", 2), ("list", 2), ("users", 2), ("whoami", 2)];
+const ACL_PARTS: &[Part] = &[
+    ("cat", -2),
+    ("deluser", -3),
+    ("dryrun", -4),
+    ("genpass", -2),
+    ("getuser", 3),
+    ("help", 2),
+    ("list", 2),
+    ("load", 2),
+    ("log", -2),
+    ("save", 2),
+    ("setuser", -3),
+    ("users", 2),
+    ("whoami", 2),
+];
 const SLOWLOG_PARTS: &[Part] = &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)];
 const LATENCY_PARTS: &[Part] = &[
     ("doctor", 2),
@@ -64,7 +77,13 @@ pub(super) fn operations() -> Vec<Command> {
     let mut rows = vec![
         with_parts(
             ACL_PARTS,
-            row("acl", -2, Flags::NONE, acl::acl, ("O(1)", "The only user, who may do all")),
+            row(
+                "acl",
+                -2,
+                Flags::NO_SCRIPT,
+                acl::acl,
+                ("O(users); LOAD and SAVE O(bytes of the file)", "Users, and what each may do"),
+            ),
         ),
         row(
             "bgrewriteaof",
