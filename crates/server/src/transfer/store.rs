@@ -11,17 +11,18 @@ use crate::{
     commit,
     config::{Config, Fsync},
     db::now_ms,
-    encode::{Entry, format::DATABASES},
+    encode::{Entry, Kind, format::DATABASES},
     error::ServeError,
     log::Log,
     rdb::{
-        DumpWriter, Item, KeyHead, RdbError, ValueBytes, ValueKind, begin_value, push_item, type_of,
+        DumpWriter, Item, KeyHead, RdbError, ValueBytes, ValueKind, begin_ending_hash, begin_value,
+        push_end, push_item, type_of,
     },
     resp::{Frames, Parser, ReadLimits, Reply},
     server::Server,
     session::Session,
     txn::{Space, Txn},
-    values::{self, ValueWriter},
+    values::{self, FieldTimes, ValueWriter},
 };
 
 /// Bytes that are pending before they are committed.
@@ -69,7 +70,8 @@ impl Store {
         }
     }
 
-    /// Writes all keys that have not ended as a dump, which Redis 7.0 and later load. Memory is
+    /// Writes all keys that have not ended as a dump, which Redis 7.0 and later load (7.4 and
+    /// later if it has hashes with fields that end). Memory is
     /// bounded by one element of a value; by the value, if it is a stream. `go_on` is asked now and
     /// then; a dump that was not completed has no end, and is refused by every reader.
     ///
@@ -95,11 +97,16 @@ impl Store {
                     all.ended += 1;
                     continue;
                 }
-                let kind = values::kind_of(&entry);
+                let (items, times) = values::items_of(&txn, &entry)?;
+                if entry.kind == Kind::Hash && items == 0 {
+                    // All of its fields have ended.
+                    all.ended += 1;
+                    continue;
+                }
                 if !std::mem::replace(&mut is_named, true) {
                     writer.database(database as u64)?;
                 }
-                export_value(&mut writer, &txn, (&key, &entry, kind))?;
+                export_value(&mut writer, &txn, (&key, &entry), (items, times))?;
                 all.keys += 1;
                 all.bytes = writer.written();
                 if all.keys.is_multiple_of(super::KEYS_PER_LOOK) && !go_on(&all) {
@@ -121,8 +128,10 @@ fn damaged(key: &[u8]) -> TransferError {
 fn export_value<W: Write>(
     writer: &mut DumpWriter<W>,
     txn: &Txn<'_>,
-    (key, entry, kind): (&[u8], &Entry, ValueKind),
+    (key, entry): (&[u8], &Entry),
+    (expected, times): (u64, Option<FieldTimes>),
 ) -> Result<(), TransferError> {
+    let kind = values::kind_of(entry);
     if kind == ValueKind::Stream {
         let (mut value, mut bytes) = (ValueBytes::new(kind), Vec::new());
         values::read(txn, entry, |item| -> Result<(), TransferError> {
@@ -134,11 +143,16 @@ fn export_value<W: Write>(
         writer.key(key, *type_byte, entry.expires_ms)?;
         return Ok(writer.raw(bytes)?);
     }
-    writer.key(key, type_of(kind, false), entry.expires_ms)?;
-    let (expected, mut items) = (values::items_of(txn, entry)?, 0);
-    let mut bytes = Vec::new();
-    begin_value(&mut bytes, kind, expected);
+    writer.key(key, type_of(kind, times.is_some()), entry.expires_ms)?;
+    let (mut items, mut bytes) = (0, Vec::new());
+    match times {
+        Some(times) => begin_ending_hash(&mut bytes, times.first_ms, expected),
+        None => begin_value(&mut bytes, kind, expected),
+    }
     values::read(txn, entry, |item| -> Result<(), TransferError> {
+        if let (Some(times), Item::Field { expires_ms, .. }) = (times, &item) {
+            push_end(&mut bytes, times.first_ms, *expires_ms);
+        }
         push_item(&mut bytes, &item);
         items += 1;
         if bytes.len() >= WRITE_BYTES {
