@@ -3,6 +3,8 @@
 //! A client may send all its commands before it reads a reply: replies that it does not take wait
 //! for it, up to a limit, past which it is not read from. While a client is idle it has no buffers.
 
+mod copying;
+
 use std::{
     cell::Cell,
     future::poll_fn,
@@ -156,6 +158,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.send().await?;
             if done.is_err() {
                 self.send_rest().await?;
+            }
+            if let Some(wanted) = self.session.client.wanted_copy.take() {
+                return self.send_copy(wanted).await;
             }
             done?;
             self.go_idle();

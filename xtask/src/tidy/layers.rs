@@ -115,6 +115,7 @@ const SERVER: Layers = Layers {
         "fault",
         "places",
         "values",
+        "copies",
         "commit",
         "clear",
         "worker_state",

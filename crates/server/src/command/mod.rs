@@ -50,6 +50,7 @@ mod slowness;
 mod sort;
 mod streams;
 mod strings;
+mod syncing;
 mod table;
 mod tracking;
 pub(crate) mod transactions;
