@@ -54,6 +54,8 @@ pub(crate) struct ClientInfo {
     /// Commands queued by `MULTI`; -1 (as a wrapped number) if there is none.
     pub(crate) queued: AtomicUsize,
     pub(crate) query_bytes: AtomicUsize,
+    /// Of these, bytes that came and are no commands that were run.
+    pub(crate) query_used: AtomicUsize,
     pub(crate) reply_bytes: AtomicUsize,
     /// Replies that the client has not taken: their bytes, and the chunks that those lie in.
     pub(crate) unsent_bytes: AtomicUsize,
@@ -99,6 +101,7 @@ impl ClientInfo {
             was_slow: AtomicBool::new(false),
             queued: AtomicUsize::new(usize::MAX),
             query_bytes: AtomicUsize::new(0),
+            query_used: AtomicUsize::new(0),
             reply_bytes: AtomicUsize::new(0),
             unsent_bytes: AtomicUsize::new(0),
             unsent_chunks: AtomicUsize::new(0),
@@ -357,6 +360,8 @@ pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
     let user =
         user.map_or("default".into(), |user| String::from_utf8_lossy(&user.name).into_owned());
     let query = info.query_bytes.load(Ordering::Relaxed);
+    let query_used = info.query_used.load(Ordering::Relaxed);
+    let query_free = query.saturating_sub(query_used);
     let reply = info.reply_bytes.load(Ordering::Relaxed);
     let (messages, message_bytes) = info.outbox.size();
     let oll = info.unsent_chunks.load(Ordering::Relaxed) + messages;
@@ -366,8 +371,9 @@ pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
         if info.is_in(Mode::TRACKING) { info.redirect.load(Ordering::Relaxed) as i64 } else { -1 };
     format!(
         "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db={} sub={sub} psub={psub} \
-         ssub={ssub} multi={multi} qbuf={query} qbuf-free=0 argv-mem=0 multi-mem=0 rbs={reply} \
-         rbp={reply} obl=0 oll={oll} omem={omem} tot-mem={} events=r cmd={} user={user} \
+         ssub={ssub} multi={multi} qbuf={query_used} qbuf-free={query_free} argv-mem=0 \
+         multi-mem=0 rbs={reply} rbp={reply} obl=0 oll={oll} omem={omem} tot-mem={} events=r \
+         cmd={} user={user} \
          redir={redirect} resp={} lib-name={} lib-ver={}",
         info.id,
         info.address,

@@ -3,6 +3,8 @@
 //! A client may send all its commands before it reads a reply: replies that it does not take wait
 //! for it, up to a limit, past which it is not read from. While a client is idle it has no buffers.
 
+mod copying;
+
 use std::{
     cell::Cell,
     future::poll_fn,
@@ -157,6 +159,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if done.is_err() {
                 self.send_rest().await?;
             }
+            if let Some(wanted) = self.session.client.wanted_copy.take() {
+                return self.send_copy(wanted).await;
+            }
             done?;
             self.go_idle();
         }
@@ -234,6 +239,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let most = if self.session.client.authenticated { COMMANDS_MAX } else { 1 };
             let parsed = self.parser.parse(&mut self.input, &mut self.frames, &limits, most);
             let complete = self.frames.len();
+            let used = self.input.len();
+            self.session.client.info.query_used.store(used, Ordering::Relaxed);
             let mut at = 0;
             while at < complete && !self.session.client.closing {
                 let ran = self.run_some(at);
@@ -509,6 +516,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Says how many bytes are kept.
     fn count_bytes(&mut self) {
         let unsent = self.unsent.len();
+        self.session.client.info.query_used.store(self.input.len(), Ordering::Relaxed);
         let (query, reply) = (self.input.capacity(), self.out.capacity() + unsent);
         let (info, clients) = (&self.session.client.info, &self.server.clients);
         if query + reply != self.counted_bytes {

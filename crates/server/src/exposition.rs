@@ -1,5 +1,7 @@
 //! The server's figures as text for Prometheus.
 
+mod listeners;
+
 use std::{fmt::Write, sync::atomic::Ordering};
 
 use rhumb_share::{HostStats, ShareStats};
@@ -27,6 +29,7 @@ pub(crate) fn prometheus(server: &Server) -> String {
     let mut text = String::new();
     let all = [
         server_metrics(server),
+        listeners::metrics(server),
         health_metrics(server),
         engine_metrics(server),
         share_metrics(server),

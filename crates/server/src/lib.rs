@@ -34,6 +34,7 @@ mod commit;
 mod config;
 mod config_error;
 mod connection;
+mod copies;
 mod count;
 mod counting;
 mod cursors;

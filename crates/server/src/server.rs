@@ -19,6 +19,7 @@ use crate::{
     clients::{ClientInfo, Clients},
     config::Config,
     config_error::ConfigError,
+    copies::Copies,
     cursors::Cursors,
     db::Databases,
     descriptors, disk,
@@ -56,6 +57,8 @@ pub(crate) struct Server {
     pub(crate) models: Models,
     pub(crate) slow: Slow,
     pub(crate) saves: Arc<Saves>,
+    /// Copies that clients ask for.
+    pub(crate) copies: Arc<Copies>,
     /// True if ended keys are not reclaimed: a client may say so, for tests.
     pub(crate) keeps_ended: AtomicBool,
     /// The percentiles of latencies that `INFO` gives.
@@ -155,6 +158,7 @@ impl Server {
             models: Models::default(),
             slow: Slow::default(),
             saves,
+            copies: Arc::default(),
             keeps_ended: AtomicBool::new(false),
             percentiles: RwLock::new(PERCENTILES_DEFAULT.to_vec()),
             shared: RwLock::new(None),

@@ -16,7 +16,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use rhumb::{Batch, Error, Keyspace, Result, Slice};
+use rhumb::{Batch, Error, Keyspace, Result, Slice, Snapshot};
 
 use crate::{
     db::{Databases, Db},
@@ -128,6 +128,8 @@ pub(crate) struct Txn<'s> {
     /// How many keys that were looked up to be read were there, and were not.
     pub(crate) hits: u64,
     pub(crate) misses: u64,
+    /// What is read in the place of the engine as it is, by one that writes nothing.
+    pub(crate) snapshot: Option<&'s Snapshot>,
 }
 
 /// The error for bytes that the server has not written.
@@ -152,6 +154,7 @@ impl<'s> Txn<'s> {
             overlays: RefCell::default(),
             hits: 0,
             misses: 0,
+            snapshot: None,
         }
     }
 
@@ -169,7 +172,10 @@ impl<'s> Txn<'s> {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Slice>> {
         match self.written(space, key) {
             Some(written) => Ok(written),
-            None => space.of(self.db()?).get(key),
+            None => match self.snapshot {
+                Some(snapshot) => snapshot.keyspace(space.of(self.db()?))?.get(key),
+                None => space.of(self.db()?).get(key),
+            },
         }
     }
 
@@ -463,7 +469,11 @@ impl<'s> Txn<'s> {
         if is_empty(&from, &to) {
             return Ok(Scan::Nothing);
         }
-        let stored = space.of(self.db()?).range((from.clone(), to.clone()));
+        let (keyspace, range) = (space.of(self.db()?), (from.clone(), to.clone()));
+        let stored = match self.snapshot {
+            Some(snapshot) => snapshot.keyspace(keyspace)?.range(range),
+            None => keyspace.range(range),
+        };
         let stored = Directed { stored, reverse };
         let mut pending: Vec<_> = match self.writes(space) {
             None => return Ok(Scan::Stored(Box::new(stored))),

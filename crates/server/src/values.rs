@@ -1,6 +1,7 @@
 //! Whole values in and out of the store, as the items that `rdb` reads and writes. The one place
 //! that knows both how a value lies in the store and what it is to Redis.
 
+mod hash;
 mod stream;
 
 use std::ops::Bound;
@@ -14,6 +15,8 @@ use crate::{
     txn::{Scan, Space, Txn, Writes, damaged},
 };
 
+use hash::TimesWriter;
+pub(crate) use hash::{FIELD_END_MS_MAX, FieldTimes};
 use stream::StreamWriter;
 
 /// Why a value is refused that has a member or field twice, none at all, or items of another type.
@@ -44,6 +47,7 @@ pub(crate) struct ValueWriter {
     meta: Meta,
     string: Option<Vec<u8>>,
     stream: Option<StreamWriter>,
+    times: TimesWriter,
     members: Writes,
     bytes: usize,
     /// Members were committed before: they are reclaimed unless the value is finished.
@@ -76,8 +80,8 @@ impl ValueWriter {
             }
             _ => meta = txn.new_meta()?,
         }
-        let members = Writes::new();
-        Ok(Self { kind, meta, string: None, stream, members, bytes: 0, is_flushed: false })
+        let (members, times) = (Writes::new(), TimesWriter::default());
+        Ok(Self { kind, meta, string: None, stream, times, members, bytes: 0, is_flushed: false })
     }
 
     fn put(&mut self, txn: &Txn<'_>, key: Vec<u8>, value: Vec<u8>) -> Result<(), Fault> {
@@ -116,12 +120,10 @@ impl ValueWriter {
                 self.put(txn, member::zset_scored(id, score, &text), Vec::new())?;
                 self.put(txn, member::zset_member(id, &text), score.to_le_bytes().to_vec())?;
             }
-            (Kind::Hash, Item::Field { expires_ms: 1.., .. }) => {
-                return Err("ERR a field of a hash that ends by itself cannot be kept".into());
-            }
-            (Kind::Hash, Item::Field { field, value, .. }) => {
+            (Kind::Hash, Item::Field { field, value, expires_ms }) => {
                 check_member(&field)?;
                 self.put(txn, member::field(id, &field), value)?;
+                self.put_end(txn, &field, expires_ms)?;
             }
             (Kind::Stream, Item::Stream(item)) => {
                 return self.with_stream(txn, |stream, put| stream.push(item, put));
@@ -130,6 +132,16 @@ impl ValueWriter {
         }
         self.meta.count += 1;
         Ok(())
+    }
+
+    fn put_end(&mut self, txn: &Txn<'_>, field: &[u8], end_ms: u64) -> Result<(), Fault> {
+        if end_ms == 0 {
+            return Ok(());
+        }
+        let mut times = std::mem::take(&mut self.times);
+        let done = times.give(txn, (field, end_ms), &mut |key, value| self.put(txn, key, value));
+        self.times = times;
+        done
     }
 
     fn with_stream(
@@ -152,6 +164,7 @@ impl ValueWriter {
         if !std::mem::replace(&mut self.is_flushed, true) {
             txn.write(Space::Work, member::reclaim(self.meta.id), Some(Vec::new()));
         }
+        self.times.mark_unfinished(txn);
         self.move_members(txn);
         true
     }
@@ -213,7 +226,9 @@ impl ValueWriter {
             let entry = Entry::decode(value.into()).ok_or_else(damaged)?;
             return txn.put_moved(key, &entry);
         }
+        self.meta.times = self.times.id;
         txn.put_collection(key, self.kind, &self.meta, expires_ms);
+        self.times.finish(txn, key);
         Ok(())
     }
 }
@@ -225,16 +240,22 @@ fn check_member(text: &[u8]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// How many items a value has.
+/// How many items a value has, and for a hash the times of those fields that end. O(fields that
+/// have ended and are not reclaimed yet).
 ///
 /// # Errors
 ///
 /// If its entry is damaged.
-pub(crate) fn items_of(txn: &Txn<'_>, entry: &Entry) -> rhumb::Result<u64> {
-    Ok(if entry.kind == Kind::String { 1 } else { txn.meta(entry)?.count })
+pub(crate) fn items_of(txn: &Txn<'_>, entry: &Entry) -> rhumb::Result<(u64, Option<FieldTimes>)> {
+    match entry.kind {
+        Kind::String => Ok((1, None)),
+        Kind::Hash => hash::count(txn, &txn.meta(entry)?),
+        _ => Ok((txn.meta(entry)?.count, None)),
+    }
 }
 
-/// Reads the items of a value, one after the other, as they are now.
+/// Reads the items of a value, one after the other, as they are now. Fields of a hash that have
+/// ended are left out.
 ///
 /// # Errors
 ///
@@ -252,10 +273,8 @@ pub(crate) fn read<E: From<rhumb::Error>>(
         return stream::read(txn, &meta, &mut |item| each(Item::Stream(item)));
     }
     let meta = txn.meta(entry)?;
-    if meta.times != 0 && txn.members(&member::prefix(meta.times))?.next().is_some() {
-        // Without their times, fields that have ended would come back.
-        let what = "a hash with fields that end by themselves cannot be serialised";
-        return Err(rhumb::Error::InvalidArgument(what.into()).into());
+    if meta.times != 0 {
+        return hash::read(txn, &meta, &mut each);
     }
     for pair in members(txn, entry.kind, &meta)? {
         let (key, value) = pair?;

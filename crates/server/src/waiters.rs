@@ -98,6 +98,11 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
+    /// Registered pairs of a key and a client.
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// No clients; those that will come count there as well.
     pub(crate) fn new(interest: Interest) -> Self {
         Self { interest, ..Self::default() }

@@ -253,15 +253,3 @@ fn a_server_that_does_not_answer_holds_nobody_up_and_loses_no_key() {
     assert_eq!(ours.reply(), Some(Value::Error(expected.into())));
     assert_eq!(ours.run("GET k"), Value::bulk("vw"));
 }
-
-#[test]
-fn a_hash_whose_fields_end_is_not_serialised_without_their_times() {
-    let (_dir, _server, mut client) = common::start();
-    client.run("HSET h a 1 b 2");
-    assert!(matches!(client.run("DUMP h"), Value::Bulk(_)));
-    client.run("HPEXPIRE h 60000 FIELDS 1 a");
-    let error = client.run("DUMP h").text();
-    assert!(error.contains("fields that end"), "{error}");
-    client.run("HPERSIST h FIELDS 1 a");
-    assert!(matches!(client.run("DUMP h"), Value::Bulk(_)));
-}

@@ -116,6 +116,7 @@ const SERVER: Layers = Layers {
         "fault",
         "places",
         "values",
+        "copies",
         "commit",
         "clear",
         "worker_state",

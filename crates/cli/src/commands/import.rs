@@ -132,6 +132,9 @@ fn left_out(all: &Transferred) -> String {
     if all.was_scanned {
         text += "; key by key: what was written meanwhile may be missing";
     }
+    if all.is_snapshot {
+        text += "; as they were at one moment: a Rhumb sends no writes after that";
+    }
     if let Some(first) = &all.first_unfit {
         text += &format!("; the first that does not fit is {first}");
     }
@@ -155,6 +158,7 @@ fn report(
             "commands": all.commands,
             "refused": all.refused,
             "scanned": all.was_scanned,
+            "snapshot": all.is_snapshot,
             "seconds": time.as_secs_f64(),
         }));
     }

@@ -9,6 +9,7 @@ use super::{listening::Listening, transactions::Queue};
 use crate::{
     acl::{Account, User},
     clients::ClientInfo,
+    copies::Wanted,
     watch::{Mark, WatchedKey},
 };
 
@@ -30,6 +31,21 @@ pub(crate) struct Client {
     pub(crate) listening: Option<Box<Listening>>,
     /// The connection ends once the replies are sent.
     pub(crate) closing: bool,
+    /// What a client says of itself that asks for a copy of all data.
+    pub(crate) follower: Follower,
+    /// The copy that is sent once the replies are.
+    pub(crate) wanted_copy: Option<Wanted>,
+}
+
+/// What a client has said with `REPLCONF`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Follower {
+    /// It takes a copy whose end is a mark.
+    pub(crate) takes_marks: bool,
+    /// It wants the copy alone, and no writes after it.
+    pub(crate) copy_only: bool,
+    /// It is a server that wants to be a replica.
+    pub(crate) is_server: bool,
 }
 
 impl Client {
@@ -47,6 +63,8 @@ impl Client {
             mark: Arc::new(AtomicBool::new(false)),
             listening: None,
             closing: false,
+            follower: Follower::default(),
+            wanted_copy: None,
         }
     }
 

@@ -368,6 +368,11 @@ fn kill_filter(
                 return Err(format!("ERR No such user '{user}'").into());
             };
             wanted.retain(|info| info.is_of(&account));
+        } else if is("maxage") {
+            let seconds = integer(value).ok().and_then(|seconds| u64::try_from(seconds).ok());
+            let seconds = seconds.filter(|seconds| *seconds > 0);
+            let seconds = seconds.ok_or("ERR maxage is not an integer or out of range")?;
+            wanted.retain(|info| info.age_seconds() >= seconds);
         } else if is("skipme") && (is_word(value, "yes") || is_word(value, "no")) {
             skip_me = is_word(value, "yes");
         } else {

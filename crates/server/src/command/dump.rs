@@ -14,7 +14,8 @@ use crate::{
 /// its length.
 const PAYLOAD_BYTES_PER_ELEMENT: usize = 8;
 
-/// A value as `DUMP` gives it, of at most `bytes_max` bytes.
+/// A value as `DUMP` gives it, of at most `bytes_max` bytes; none if all of it has ended, as the
+/// fields of a hash may.
 ///
 /// # Errors
 ///
@@ -23,9 +24,9 @@ pub(super) fn payload(
     context: &Context<'_, '_>,
     entry: &Entry,
     bytes_max: usize,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Option<Vec<u8>>, Fault> {
     let kind = values::kind_of(entry);
-    context.check_length(values::items_of(&context.txn, entry)?)?;
+    context.check_length(values::items_of(&context.txn, entry)?.0)?;
     let mut value = ValueBytes::new(kind);
     values::read(&context.txn, entry, |item| -> Result<(), Fault> {
         value.push(&item);
@@ -34,10 +35,13 @@ pub(super) fn payload(
         }
         Ok(())
     })?;
+    if value.is_empty() {
+        return Ok(None);
+    }
     let mut payload = Vec::with_capacity(value.len() + 32);
     value.finish(&mut payload).map_err(|error| error.to_string())?;
     rdb::finish_payload(&mut payload);
-    Ok(payload)
+    Ok(Some(payload))
 }
 
 /// `DUMP`.
@@ -48,7 +52,7 @@ pub(super) fn dump(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     };
     let bytes_max = context.server.limits.read().reply_bytes;
     let payload = payload(context, &entry, bytes_max)?;
-    context.out.bulk(&payload);
+    context.out.bulk_or_null(payload.as_deref());
     Ok(())
 }
 

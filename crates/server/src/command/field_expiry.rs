@@ -10,10 +10,8 @@ use crate::{
     fault::Fault,
     key_event::KeyEvent,
     resp::Args,
+    values::FIELD_END_MS_MAX,
 };
-
-/// The last moment at which a field may end, in milliseconds since 1970: that of Redis.
-const END_MS_MAX: i64 = (1 << 46) - 1;
 
 /// What is replied for a field that is not there, that has no end, that stays as it is, that was
 /// changed, and that was removed since its time is over.
@@ -51,8 +49,8 @@ fn end_of(unit: TimeUnit, text: &[u8], now_ms: u64, name: &str) -> Result<u64, F
     if time < 0 {
         return Err("ERR invalid expire time, must be >= 0".into());
     }
-    let moment = unit.moment(time, now_ms).filter(|moment| *moment <= END_MS_MAX);
-    let moment = moment.and_then(|moment| u64::try_from(moment).ok());
+    let moment = unit.moment(time, now_ms).and_then(|moment| u64::try_from(moment).ok());
+    let moment = moment.filter(|moment| *moment <= FIELD_END_MS_MAX);
     moment.ok_or_else(|| format!("ERR invalid expire time in '{name}' command").into())
 }
 

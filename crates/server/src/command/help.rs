@@ -63,6 +63,8 @@ pub(super) const COMMAND: &[&str] = &[
     "    commands are returned.",
     "GETKEYS <full-command>",
     "    Return the keys from a full Redis command.",
+    "GETKEYSANDFLAGS <full-command>",
+    "    Return the keys and the access flags from a full Redis command.",
 ];
 
 /// Of `CONFIG`.
@@ -231,6 +233,8 @@ pub(super) const CLUSTER: &[&str] = &[];
 pub(super) const DEBUG: &[&str] = &[
     "OBJECT <key>",
     "    Show how a key is kept.",
+    "PROTOCOL <type>",
+    "    Reply with a value of this type.",
     "SET-ACTIVE-EXPIRE (0|1)",
     "    Stop or resume the reclaiming of keys that have ended.",
     "SLEEP <seconds>",

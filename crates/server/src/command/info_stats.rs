@@ -37,7 +37,7 @@ pub(super) fn stats(server: &Server) -> String {
         ("instantaneous_output_kbps", kib(output)),
         ("rejected_connections", count(&clients.refused)),
         ("rejected_http_connections", count(&clients.http)),
-        ("sync_full", "0".to_owned()),
+        ("sync_full", count(&server.copies.begun)),
         ("sync_partial_ok", "0".to_owned()),
         ("sync_partial_err", "0".to_owned()),
         ("expired_keys", count(&server.databases.ended_keys)),

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use super::{Client, Command, Context, Done, Flags, categories, is_word, keys_of};
+use super::{Client, Command, Context, Done, Flags, categories, is_word, keys_of, slowness};
 use crate::{
     clients::Mode,
     db::Databases,
@@ -242,14 +242,8 @@ pub(crate) fn show_from(
     if !listeners.monitors.any() || is_for_operators(command, args) {
         return;
     }
-    let secrets_from = match command.name {
-        "auth" => 1,
-        "hello" => (1..args.len()).find(|at| is_word(args.at(*at), "auth")).map_or(0, |at| at + 1),
-        _ => 0,
-    };
-    let secrets =
-        if command.name == "auth" { 1..args.len() } else { secrets_from..secrets_from + 2 };
-    let is_secret = |at: usize| secrets_from > 0 && secrets.contains(&at);
+    let is_secret =
+        |at: usize| command.name == "auth" && at > 0 || slowness::is_secret(command, args, at);
     let shown = args.iter_from(0).enumerate();
     let shown = shown.map(|(at, arg)| if is_secret(at) { &b"(redacted)"[..] } else { arg });
     listeners.monitors.show(&listeners.limits, database, from, shown);

@@ -14,6 +14,7 @@ use crate::{
     fault::Fault,
     key_event::KeyEvent,
     peer::{Peer, PeerReply},
+    rdb,
     resp::Args,
 };
 
@@ -77,6 +78,7 @@ fn request(args: Args<'_>) -> Result<Request<'_>, Fault> {
 
 const CONNECTING: &str = "IOERR error or timeout connecting to the client";
 const WRITING: &str = "IOERR error or timeout writing to target instance";
+const WITH_TIMES: &str = "the key is a hash with fields that end, which Redis knows since 7.4";
 const READING: &str = "IOERR error or timeout reading from target instance";
 
 /// A key that goes: its place among those that were named, its value, and when it ends.
@@ -92,7 +94,8 @@ fn parcels<'a>(context: &mut Context<'_, '_>, keys: &[&'a [u8]]) -> Result<Vec<P
     let (mut all, mut bytes) = (Vec::new(), 0);
     for key in keys {
         let Some(entry) = context.txn.read(key)? else { continue };
-        let payload = dump::payload(context, &entry, bytes_max.saturating_sub(bytes))?;
+        let bytes_left = bytes_max.saturating_sub(bytes);
+        let Some(payload) = dump::payload(context, &entry, bytes_left)? else { continue };
         bytes += payload.len();
         all.push(Parcel { key, payload, expires_ms: entry.expires_ms });
     }
@@ -113,6 +116,18 @@ fn expect_ok(reply: io::Result<PeerReply>) -> Done {
         }
         Ok(_) => Ok(()),
         Err(_) => Err(READING.into()),
+    }
+}
+
+/// As [`expect_ok`], for a value: says it of a hash whose fields end that it may be unknown there.
+fn expect_taken(reply: io::Result<PeerReply>, parcel: &Parcel<'_>) -> Done {
+    match expect_ok(reply) {
+        Err(Fault::Text(text))
+            if rdb::has_times(&parcel.payload) && text.contains("payload version") =>
+        {
+            Err(format!("{text} ({WITH_TIMES})").into())
+        }
+        done => done,
     }
 }
 
@@ -155,8 +170,9 @@ fn send(peer: &mut Peer, parcels: &[Parcel<'_>], replace: bool) -> Sent {
             sent.fault.get_or_insert_with(|| WRITING.into());
             return sent;
         }
-        for _ in 0..std::mem::take(&mut waiting) {
-            let taken = match expect_ok(peer.reply()) {
+        let first = at + 1 - std::mem::take(&mut waiting);
+        for parcel in &parcels[first..=at] {
+            let taken = match expect_taken(peer.reply(), parcel) {
                 Ok(()) => true,
                 Err(fault) => {
                     let is_over = matches!(&fault, Fault::Text(text) if text == READING);

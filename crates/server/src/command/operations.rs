@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Context, Done, NO_SUCH_KEY, SYNTAX, float, help, is_word, object};
+use super::{Context, Done, NO_SUCH_KEY, SYNTAX, debug_protocol, float, help, is_word, object};
 use crate::{config::DebugCommand, encode::Kind, fault::Fault, glob, resp::Args};
 
 /// `LASTSAVE`.
@@ -102,27 +102,6 @@ pub(super) fn failover(_context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     Err("ERR FAILOVER requires connected replicas.".into())
 }
 
-/// `REPLCONF`: what a replica says of itself is not kept; it cannot sync.
-pub(super) fn replconf(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    if args.len().is_multiple_of(2) {
-        return Err(SYNTAX.into());
-    }
-    let known = ["listening-port", "ip-address", "capa"];
-    for option in args.iter_from(1).step_by(2) {
-        if !known.iter().any(|word| is_word(option, word)) {
-            let option = String::from_utf8_lossy(option);
-            return Err(format!("ERR Unrecognized REPLCONF option: {option}").into());
-        }
-    }
-    context.out.ok();
-    Ok(())
-}
-
-/// `PSYNC` and `SYNC`.
-pub(super) fn sync(_context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    Err("ERR replication is not supported".into())
-}
-
 const NOT_ALLOWED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is \
                            set to \"local\", you can run it from a local connection, otherwise you \
                            need to set this option in the configuration file, and then restart the \
@@ -154,6 +133,8 @@ pub(super) fn debug(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         context.out.ok();
     } else if is("object", 3) {
         return debug_object(context, args.at(2));
+    } else if is("protocol", 3) {
+        return debug_protocol::reply(context, args.at(2));
     } else if is("stringmatch-len", 4) {
         return stringmatch(context, args);
     } else if is("change-repl-id", 2)

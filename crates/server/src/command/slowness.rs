@@ -20,7 +20,7 @@ const REDACTED: &[u8] = b"(redacted)";
 const ENTRIES_DEFAULT: usize = 10;
 
 /// Returns true for an argument that is not to be shown.
-fn is_secret(command: &Command, args: Args<'_>, at: usize) -> bool {
+pub(super) fn is_secret(command: &Command, args: Args<'_>, at: usize) -> bool {
     let word = |at: usize| args.get(at).unwrap_or_default();
     match command.name {
         "acl" => at > 1 && ["setuser", "getuser", "deluser"].iter().any(|w| is_word(word(1), w)),

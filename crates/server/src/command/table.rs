@@ -2,6 +2,7 @@
 //!
 //! `docs/commands.md` has the same rows for people; a test holds the two together.
 
+pub(super) mod facts;
 mod rows;
 
 use std::{ops::Range, sync::LazyLock};

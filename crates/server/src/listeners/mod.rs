@@ -12,7 +12,10 @@ mod monitors;
 mod topics;
 mod tracking;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use crate::{
     clients::ClientInfo,
@@ -31,12 +34,18 @@ pub(crate) struct Listeners {
     pub(crate) topics: Topics,
     pub(crate) tracking: Tracking,
     pub(crate) monitors: Monitors,
+    /// Messages that were published, and how many times they went to a client.
+    pub(crate) published: AtomicU64,
+    pub(crate) delivered: AtomicU64,
 }
 
 impl Listeners {
     /// Leaves a message for all that listen to a channel; returns how many times.
     pub(crate) fn publish(&self, topic: Topic, name: &[u8], text: &[u8]) -> usize {
-        self.topics.publish(&self.limits, topic, name, text)
+        let told = self.topics.publish(&self.limits, topic, name, text);
+        self.published.fetch_add(1, Ordering::Relaxed);
+        self.delivered.fetch_add(told as u64, Ordering::Relaxed);
+        told
     }
 }
 

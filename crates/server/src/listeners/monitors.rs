@@ -30,6 +30,11 @@ impl Monitors {
         self.count.load(Ordering::Relaxed) > 0
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// Registers a client.
     pub(crate) fn add(&self, info: &Arc<ClientInfo>) {
         let mut clients = self.clients.write();

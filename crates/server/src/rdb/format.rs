@@ -6,6 +6,10 @@ pub(crate) const MAGIC: &[u8; 5] = b"REDIS";
 /// The version that is written: that of Redis 7.0.
 pub(crate) const VERSION_WRITTEN: u16 = 10;
 
+/// The version that a hash is written in some of whose fields end: that of Redis 7.4, the first
+/// with such fields.
+pub(crate) const VERSION_WITH_TIMES: u16 = 12;
+
 /// The newest version that is read: that of Redis 7.4.
 pub(crate) const VERSION_READ_MAX: u16 = 12;
 

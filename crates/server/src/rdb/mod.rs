@@ -5,7 +5,7 @@
 //! in memory of a value of any size is one item and the node that it lies in. A node is a string
 //! of the dump, and has at most 512 MiB. Nothing is kept for what is only
 //! announced. Versions 1 to 12 of the format are read; what is written is version 10, which Redis
-//! 7.0 and later read.
+//! 7.0 and later read, and 12 for a hash of which some fields end, which Redis 7.4 and later read.
 //!
 //! | module | for |
 //! | --- | --- |
@@ -38,11 +38,11 @@ pub(crate) use dump::{Dump, KeyHead, Record};
 pub(crate) use error::RdbError;
 pub(crate) use functions::{libraries_of, libraries_payload};
 pub(crate) use items::{Item, Items, ValueKind};
-pub(crate) use payload::{finish_payload, open_payload};
+pub(crate) use payload::{finish_payload, has_times, open_payload};
 pub(crate) use source::Source;
 pub(crate) use stream::{StreamId, StreamInfo, StreamItem};
 pub(crate) use value_bytes::ValueBytes;
-pub(crate) use write::{DumpWriter, begin_value, push_item, type_of};
+pub(crate) use write::{DumpWriter, begin_ending_hash, begin_value, push_end, push_item, type_of};
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,12 @@ use super::{
     error::RdbError,
     items::{Item, ValueKind},
     source::Source,
-    write::{begin_value, push_item, push_length, push_string, type_of},
+    write::{begin_ending_hash, begin_value, push_end, push_item, push_string, type_of},
     write_stream::StreamBytes,
 };
+
+/// Bytes of memory that a field's time takes.
+const TIME_BYTES: usize = size_of::<(u64, u64)>();
 
 /// A value's items to bytes. All of the value's bytes are in memory.
 pub(crate) struct ValueBytes {
@@ -43,7 +46,12 @@ impl ValueBytes {
 
     /// Bytes that it has so far, but for those of a stream.
     pub(crate) fn len(&self) -> usize {
-        self.body.len()
+        self.body.len() + TIME_BYTES * self.times.len()
+    }
+
+    /// Returns true if it has no items.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items == 0
     }
 
     /// Appends the type and the value.
@@ -62,14 +70,12 @@ impl ValueBytes {
             out.extend_from_slice(&self.body);
             return Ok(());
         };
-        // Each time stands before its field, as what it is after the first of all, plus one.
-        out.extend_from_slice(&first.to_le_bytes());
-        push_length(out, self.items);
+        begin_ending_hash(out, first, self.items);
         let mut body = Source::new(&self.body[..], false);
         let mut times = self.times.iter().peekable();
         for at in 0..self.items {
             let time = times.next_if(|(place, _)| *place == at);
-            push_length(out, time.map_or(0, |(_, time)| time - first + 1));
+            push_end(out, first, time.map_or(0, |(_, time)| *time));
             push_string(out, &body.string()?);
             push_string(out, &body.string()?);
         }

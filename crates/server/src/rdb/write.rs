@@ -67,6 +67,18 @@ pub(crate) fn begin_value(out: &mut Vec<u8>, kind: ValueKind, items: u64) {
     }
 }
 
+/// Appends what stands before the fields of a hash of which some end, the first at this time.
+pub(crate) fn begin_ending_hash(out: &mut Vec<u8>, first_ms: u64, fields: u64) {
+    out.extend_from_slice(&first_ms.to_le_bytes());
+    push_length(out, fields);
+}
+
+/// Appends what stands before a field of such a hash: when it ends, as what that is after the
+/// first time of all, plus one; 0 if the field does not end.
+pub(crate) fn push_end(out: &mut Vec<u8>, first_ms: u64, expires_ms: u64) {
+    push_length(out, if expires_ms == 0 { 0 } else { expires_ms - first_ms + 1 });
+}
+
 /// Appends an item of a value other than a stream.
 pub(crate) fn push_item(out: &mut Vec<u8>, item: &Item) {
     match item {

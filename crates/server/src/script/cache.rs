@@ -41,6 +41,17 @@ pub(crate) fn sha_of(text: &[u8]) -> String {
 }
 
 impl Scripts {
+    /// How many sources are kept, and their bytes.
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        let sources = self.sources.lock();
+        (sources.by_sha.len(), sources.bytes)
+    }
+
+    /// How many scripts run.
+    pub(crate) fn running(&self) -> usize {
+        self.running.load(Ordering::Relaxed)
+    }
+
     /// Keeps a source.
     pub(crate) fn keep(&self, sha: &str, text: &[u8]) -> Source {
         let mut sources = self.sources.lock();

@@ -44,6 +44,9 @@ pub struct Transferred {
     /// True if the server refused to be followed: its keys were read one after the other, while
     /// its clients may have written.
     pub was_scanned: bool,
+    /// True if the server has sent its data as they were at one moment, and sends no writes after
+    /// that, as a server of this kind does.
+    pub is_snapshot: bool,
     /// Bytes of the dump.
     pub bytes: u64,
     /// False if it was ended before all was done.

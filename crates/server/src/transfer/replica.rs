@@ -79,6 +79,16 @@ fn filled_line(peer: &mut Peer) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Returns false if the server is of this kind: it sends its data, and no writes after them.
+fn sends_writes(peer: &mut Peer) -> io::Result<bool> {
+    let info = peer.call(&[b"INFO", b"server"])?;
+    let PeerReply::Bulk(info) = info else { return Ok(true) };
+    Ok(!info.windows(OURS.len()).any(|part| part == OURS))
+}
+
+/// The beginning of a line of `INFO` that only servers of this kind have.
+const OURS: &[u8] = b"\nrhumb_version:";
+
 /// Takes over what a server has, and follows it unless that is not wanted.
 pub(super) fn import(
     address: &PeerAddress,
@@ -90,6 +100,7 @@ pub(super) fn import(
     if let PeerReply::Error(text) = peer.call(&[b"PING"])? {
         return Err(failed(format!("the server refuses: {text}")));
     }
+    let sends_writes = sends_writes(&mut peer)?;
     let Some((transfer, offset)) = ask(&mut peer)? else {
         return scan::read_keys(&mut peer, target, options.is_lenient, go_on);
     };
@@ -114,7 +125,8 @@ pub(super) fn import(
             all
         }
     };
-    if all.is_complete && !options.is_once {
+    all.is_snapshot = !sends_writes;
+    if all.is_complete && sends_writes && !options.is_once {
         follow(&mut peer, target, offset, &mut all, go_on)?;
     }
     Ok(all)

@@ -1,6 +1,6 @@
 //! The data of a server, opened without serving them.
 
-use std::{fmt, io::Write, ops::Bound, path::Path, sync::Arc};
+use std::{fmt, io::Write, path::Path, sync::Arc};
 
 use rhumb::PersistMode;
 
@@ -9,25 +9,21 @@ use crate::{
     clients::ClientInfo,
     command, commit,
     config::{Config, Fsync},
+    copies::{self, Written},
     db::now_ms,
-    encode::{Entry, format::DATABASES},
+    encode::format::DATABASES,
     error::ServeError,
     log::Log,
-    rdb::{
-        DumpWriter, Item, KeyHead, RdbError, ValueBytes, ValueKind, begin_value, push_item, type_of,
-    },
+    rdb::{Item, KeyHead, RdbError},
     resp::{Frames, Parser, ReadLimits, Reply},
     server::Server,
     session::Session,
-    txn::{Space, Txn},
-    values::{self, ValueWriter},
+    txn::Txn,
+    values::ValueWriter,
 };
 
 /// Bytes that are pending before they are committed.
 const PENDING_BYTES_MAX: usize = 1 << 20;
-
-/// Bytes of a value that are gathered before they are written to a dump.
-const WRITE_BYTES: usize = 64 << 10;
 
 /// The longest key, in bytes: the engine's longest, less what the mark of a time of expiry adds.
 const KEY_BYTES_MAX: usize = (64 << 10) - 32;
@@ -68,7 +64,8 @@ impl Store {
         }
     }
 
-    /// Writes all keys that have not ended as a dump, which Redis 7.0 and later load. Memory is
+    /// Writes all keys that have not ended as a dump, which Redis 7.0 and later load (7.4 and
+    /// later if it has hashes with fields that end). Memory is
     /// bounded by one element of a value; by the value, if it is a stream. `go_on` is asked now and
     /// then; a dump that was not completed has no end, and is refused by every reader.
     ///
@@ -80,76 +77,19 @@ impl Store {
         to: impl Write,
         go_on: &mut dyn FnMut(&Transferred) -> bool,
     ) -> Result<Transferred, TransferError> {
-        let now = now_ms();
+        let count = |written: &Written| Transferred {
+            keys: written.keys,
+            ended: written.ended,
+            bytes: written.bytes,
+            is_complete: written.is_whole,
+            ..Transferred::default()
+        };
+        let mut look = |written: &Written| {
+            !written.keys.is_multiple_of(super::KEYS_PER_LOOK) || go_on(&count(written))
+        };
         let databases = &self.server.databases;
-        let mut writer = DumpWriter::begin(to, now)?;
-        let mut all = Transferred::default();
-        for database in 0..DATABASES {
-            let txn = Txn::new(databases, databases.number(database), now);
-            let mut is_named = false;
-            for pair in txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
-                let (key, value) = pair?;
-                let entry = Entry::decode(value).ok_or_else(|| damaged(&key))?;
-                if entry.is_expired(now) {
-                    all.ended += 1;
-                    continue;
-                }
-                let kind = values::kind_of(&entry);
-                if !std::mem::replace(&mut is_named, true) {
-                    writer.database(database as u64)?;
-                }
-                export_value(&mut writer, &txn, (&key, &entry, kind))?;
-                all.keys += 1;
-                all.bytes = writer.written();
-                if all.keys.is_multiple_of(super::KEYS_PER_LOOK) && !go_on(&all) {
-                    return Ok(all);
-                }
-            }
-        }
-        let (mut to, bytes) = writer.finish()?;
-        to.flush()?;
-        (all.bytes, all.is_complete) = (bytes, true);
-        Ok(all)
+        copies::write(databases, None, now_ms(), to, &mut look).map(|written| count(&written))
     }
-}
-
-fn damaged(key: &[u8]) -> TransferError {
-    TransferError::Failed(format!("the entry of the key \"{}\" is damaged", key.escape_ascii()))
-}
-
-fn export_value<W: Write>(
-    writer: &mut DumpWriter<W>,
-    txn: &Txn<'_>,
-    (key, entry, kind): (&[u8], &Entry, ValueKind),
-) -> Result<(), TransferError> {
-    if kind == ValueKind::Stream {
-        let (mut value, mut bytes) = (ValueBytes::new(kind), Vec::new());
-        values::read(txn, entry, |item| -> Result<(), TransferError> {
-            value.push(&item);
-            Ok(())
-        })?;
-        value.finish(&mut bytes)?;
-        let (type_byte, bytes) = bytes.split_first().ok_or_else(|| damaged(key))?;
-        writer.key(key, *type_byte, entry.expires_ms)?;
-        return Ok(writer.raw(bytes)?);
-    }
-    writer.key(key, type_of(kind, false), entry.expires_ms)?;
-    let (expected, mut items) = (values::items_of(txn, entry)?, 0);
-    let mut bytes = Vec::new();
-    begin_value(&mut bytes, kind, expected);
-    values::read(txn, entry, |item| -> Result<(), TransferError> {
-        push_item(&mut bytes, &item);
-        items += 1;
-        if bytes.len() >= WRITE_BYTES {
-            writer.raw(&bytes)?;
-            bytes.clear();
-        }
-        Ok(())
-    })?;
-    if items != expected {
-        return Err(damaged(key));
-    }
-    Ok(writer.raw(&bytes)?)
 }
 
 /// Values go into the store. Memory is bounded by one node of a value, at most 512 MiB, and a MiB

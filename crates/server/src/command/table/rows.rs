@@ -15,9 +15,9 @@ mod streams;
 
 use super::{
     super::{
-        Handler, connection as c, expiry as e, info, keys as k, lcs, lolwut, numbers as n, object,
-        ordered as o, scan, server as srv, settings, sort, strings as str, transactions as t,
-        waiting,
+        Handler, command_info, connection as c, expiry as e, info, keys as k, lcs, lolwut,
+        numbers as n, object, ordered as o, scan, server as srv, settings, sort, strings as str,
+        transactions as t, waiting,
     },
     Command, Flags, Group, KeyPlaces, Locking, MoreKeys, Part, Pipelining,
 };
@@ -134,8 +134,15 @@ const CLIENT_PARTS: &[Part] = &[
     ("unblock", -3),
     ("unpause", 2),
 ];
-const COMMAND_PARTS: &[Part] =
-    &[("count", 2), ("docs", -2), ("getkeys", -3), ("help", 2), ("info", -2), ("list", -2)];
+const COMMAND_PARTS: &[Part] = &[
+    ("count", 2),
+    ("docs", -2),
+    ("getkeys", -3),
+    ("getkeysandflags", -3),
+    ("help", 2),
+    ("info", -2),
+    ("list", -2),
+];
 const OBJECT_PARTS: &[Part] =
     &[("encoding", 3), ("freq", 3), ("help", 2), ("idletime", 3), ("refcount", 3)];
 const CONFIG_PARTS: &[Part] =
@@ -239,7 +246,13 @@ fn server() -> Vec<Command> {
     vec![
         with_parts(
             COMMAND_PARTS,
-            row("command", -1, Flags::NONE, srv::command, ("O(commands)", "What the commands are")),
+            row(
+                "command",
+                -1,
+                Flags::NONE,
+                command_info::command,
+                ("O(commands)", "What the commands are"),
+            ),
         ),
         with_parts(
             CONFIG_PARTS,

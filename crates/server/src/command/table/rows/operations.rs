@@ -2,13 +2,15 @@
 
 use super::{
     super::{
-        super::{acl, memory, operations as ops, slowness},
+        super::{acl, memory, operations as ops, slowness, syncing},
         Command, Flags, Group, Handler, Part,
     },
     READ, places, plain, slow, with_keys, with_parts,
 };
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NO_SCRIPT);
+
+const SYNC: Flags = ADMIN.and(Flags::NO_MULTI);
 
 const ACL_PARTS: &[Part] = &[
     ("cat", -2),
@@ -165,7 +167,7 @@ fn alone() -> Vec<Command> {
             ),
         ),
         row("failover", -1, ADMIN, ops::failover, ("O(1)", "Refused: there are no replicas")),
-        row("psync", -3, ADMIN, ops::sync, ("O(1)", "Refused: there is no replication")),
+        row("psync", -3, SYNC, syncing::psync, ("O(bytes)", "Sends a copy of all data")),
         cluster(
             "readonly",
             1,
@@ -180,7 +182,7 @@ fn alone() -> Vec<Command> {
             ops::no_cluster,
             ("O(1)", "Refused: there is no cluster"),
         ),
-        row("replconf", -1, ADMIN, ops::replconf, ("O(1)", "What a replica says of itself")),
+        row("replconf", -1, ADMIN, syncing::replconf, ("O(1)", "What a replica says of itself")),
         row(
             "replicaof",
             3,
@@ -189,6 +191,6 @@ fn alone() -> Vec<Command> {
             ("O(1)", "Takes NO ONE, since this is a master"),
         ),
         row("slaveof", 3, ADMIN, ops::replicaof, ("O(1)", "Takes NO ONE, since this is a master")),
-        row("sync", 1, ADMIN, ops::sync, ("O(1)", "Refused: there is no replication")),
+        row("sync", 1, SYNC, syncing::sync, ("O(bytes)", "Sends a copy of all data")),
     ]
 }
