@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{Client, Context, Flags, Locking, find, keys_of};
+use super::{Client, Command, Context, Flags, Locking, find, keys_of};
 use crate::{
     clients::ClientInfo,
     fault::Fault,
@@ -21,6 +21,8 @@ pub(super) struct ScriptHost {
     /// The keys that are locked; `None` if all are.
     locked: Option<HashSet<Vec<u8>>>,
     is_read_only: bool,
+    /// True if the script is not begun again after a while, since it may take its time.
+    may_take_long: bool,
     kills: u64,
 }
 
@@ -50,6 +52,7 @@ impl ScriptHost {
             pending: Pending::default(),
             locked,
             is_read_only,
+            may_take_long: context.may_take_long,
             kills,
         })
     }
@@ -57,6 +60,12 @@ impl ScriptHost {
 
 fn refuse(text: &'static str) -> Refused {
     Refused::Text(text.into())
+}
+
+/// Returns true for a command that a script that only reads may not call: in Redis those, too, that
+/// may be replicated.
+fn counts_as_write(command: &Command) -> bool {
+    command.flags.has(Flags::WRITE) || ["pfcount", "publish", "spublish"].contains(&command.name)
 }
 
 impl Host for ScriptHost {
@@ -74,12 +83,16 @@ impl Host for ScriptHost {
         if command.flags.has(Flags::NO_SCRIPT) {
             return Err(refuse("ERR This Redis command is not allowed from script"));
         }
-        if self.is_read_only && command.flags.has(Flags::WRITE) {
+        if self.is_read_only && counts_as_write(command) {
             return Err(refuse("ERR Write commands are not allowed from read-only scripts."));
         }
+        let locking = command.locking_of(args);
+        let takes_all = matches!(locking, Locking::Everything | Locking::Snapshot);
+        if locking == Locking::Everything && !self.may_take_long {
+            // FLUSHDB and SWAPDB cannot be taken back: the script must not be begun again.
+            return Err(Refused::End(End::TakesLong));
+        }
         if let Some(locked) = &self.locked {
-            let takes_all =
-                matches!(command.locking_of(args), Locking::Everything | Locking::Snapshot);
             if takes_all || keys_of(command, args).any(|key| !locked.contains(key)) {
                 return Err(Refused::End(End::NeedsEverything));
             }

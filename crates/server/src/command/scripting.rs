@@ -176,6 +176,8 @@ fn attempt(
     let called = Rc::clone(&host);
     let ran = script::run(sha, text, (keys, arguments), called, context.may_take_long, context.out);
     std::mem::swap(&mut host.borrow_mut().pending, &mut context.txn.pending);
+    // The script may have exchanged databases.
+    context.txn.number = databases.number(context.client.database);
     if let Err(end) = ran {
         context.out.truncate(from);
         if !context.in_exec {
