@@ -14,6 +14,12 @@ mod common;
 mod dumps;
 #[path = "oracle/generate.rs"]
 mod generate;
+#[path = "oracle/replies.rs"]
+mod replies;
+#[path = "oracle/scripts.rs"]
+mod scripts;
+#[path = "oracle/shares.rs"]
+mod shares;
 #[path = "oracle/streams.rs"]
 mod streams;
 
@@ -25,6 +31,7 @@ use std::{
 
 use common::{Client, Value, encode};
 use generate::Generator;
+use replies::{Replies, shown, text, without_moments, without_order};
 
 /// A Redis server that ends with the test.
 struct Oracle {
@@ -68,33 +75,23 @@ impl Drop for Oracle {
     }
 }
 
-/// Takes the order out of replies that have none in Redis.
-fn without_order(command: &[Vec<u8>], mut reply: Value) -> Value {
-    let name = String::from_utf8_lossy(&command[0]).to_lowercase();
-    if let Value::Array(items) | Value::Set(items) | Value::Map(items) = &mut reply {
-        match name.as_str() {
-            "keys" | "smembers" | "hkeys" | "hvals" | "srandmember" | "spop" | "sinter"
-            | "sunion" | "sdiff" => items.sort(),
-            "hrandfield" if command.len() < 4 || matches!(items[..], [Value::Array(_), ..]) => {
-                items.sort();
-            }
-            "hgetall" | "hrandfield" => {
-                let mut pairs: Vec<Vec<Value>> = items.chunks(2).map(<[_]>::to_vec).collect();
-                pairs.sort();
-                *items = pairs.concat();
-            }
-            _ => {}
-        }
-    }
-    reply
-}
-
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-fn text(command: &[Vec<u8>]) -> String {
-    command.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
+/// The keys of the databases that commands use, and how many a server says there are.
+fn whole(client: &mut Client) -> Vec<(String, i64)> {
+    let mut all = Vec::new();
+    for database in ["0", "1", "2"] {
+        client.call(&["SELECT", database]);
+        let Value::Int(size) = client.run("DBSIZE") else { panic!("no number of keys") };
+        let Value::Array(mut keys) = client.run("KEYS *") else { panic!("no keys") };
+        keys.sort();
+        let keys: Vec<String> = keys.iter().map(Value::text).collect();
+        assert_eq!(keys.len() as i64, size, "DBSIZE of {database} beside {keys:?}");
+        all.push((keys.join(" "), size));
+    }
+    all
 }
 
 /// Compares the replies to a run of commands, in one version of the protocol.
@@ -112,9 +109,17 @@ fn compare(oracle: &Oracle, seed: u64, commands: u64, resp3: bool) {
     let mut generator = Generator::new(seed);
     let mut history: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut sent = 0;
-    // An EXEC's replies have the order of its commands.
-    let mut queued: Vec<Vec<Vec<u8>>> = Vec::new();
+    let mut replies = Replies::default();
+    let mut lookers = [server.address(), oracle.address].map(Client::connect);
+    let look_each = number("RHUMB_ORACLE_LOOK").unwrap_or(500);
+    let mut look_at = look_each;
     while sent < commands {
+        if sent >= look_at {
+            look_at += look_each;
+            let all = history.iter().rev().take(60).rev().map(|c| text(c)).collect::<Vec<_>>();
+            let [ours, theirs] = lookers.each_mut().map(whole);
+            assert!(ours == theirs, "seed {seed}:\n{}\n{ours:?}\n{theirs:?}", all.join("\n"));
+        }
         let batch = generator.batch();
         let bytes: Vec<u8> = batch
             .iter()
@@ -124,31 +129,19 @@ fn compare(oracle: &Oracle, seed: u64, commands: u64, resp3: bool) {
         theirs.send_raw(&bytes).unwrap();
         sent += batch.len() as u64;
         for command in batch {
-            let mut pair = [ours.reply().expect("ours"), theirs.reply().expect("theirs")];
+            let pair =
+                [(&mut ours, "this server"), (&mut theirs, "Redis")].map(|(client, whose)| {
+                    client.reply().unwrap_or_else(|| panic!("{whose} hangs up: {}", text(&command)))
+                });
             history.push(command.clone());
-            let name = command[0].to_ascii_lowercase();
-            for reply in &mut pair {
-                if let (b"exec", Value::Array(replies)) = (name.as_slice(), &mut *reply) {
-                    for (command, reply) in queued.iter().zip(replies) {
-                        *reply = without_order(command, reply.clone());
-                    }
-                } else {
-                    *reply = without_order(&command, reply.clone());
-                }
-            }
-            let queued_before = queued.clone();
-            match pair[0] {
-                Value::Simple(ref said) if said == "QUEUED" => queued.push(command.clone()),
-                _ if name == b"exec" || name == b"discard" => queued.clear(),
-                _ => {}
-            }
-            if let [Value::Array(ours), Value::Array(theirs)] = &pair
-                && let Some(at) = ours.iter().zip(theirs).position(|(a, b)| a != b)
-            {
-                let command = queued_before.get(at).map(|command| text(command));
-                println!("reply {at}, to {command:?}: {:?} and {:?}", ours[at], theirs[at]);
-            }
+            let pair = replies.compared(&command, pair);
             if pair[0] != pair[1] {
+                if command[0].eq_ignore_ascii_case(b"dbsize") {
+                    for client in [&mut ours, &mut theirs] {
+                        let keys = without_order(&[b"keys".to_vec()], client.run("KEYS *"));
+                        println!("{keys:?}");
+                    }
+                }
                 // From what is watched on, if something may be.
                 let is_watch = |c: &Vec<Vec<u8>>| c[0].eq_ignore_ascii_case(b"watch");
                 let watch = history.iter().rev().position(is_watch).unwrap_or(0);
@@ -156,11 +149,11 @@ fn compare(oracle: &Oracle, seed: u64, commands: u64, resp3: bool) {
                 let tail: Vec<String> =
                     history.iter().rev().take(len).rev().map(|c| text(c)).collect();
                 panic!(
-                    "seed {seed}, RESP{}: after {sent} commands\n{}\n  ours   {:?}\n  theirs {:?}",
+                    "seed {seed}, RESP{}: after {sent} commands\n{}\n  ours   {}\n  theirs {}",
                     if resp3 { 3 } else { 2 },
                     tail.join("\n"),
-                    pair[0],
-                    pair[1]
+                    shown(&pair[0]),
+                    shown(&pair[1])
                 );
             }
         }
@@ -286,6 +279,18 @@ fn commands_are_those_of_redis() {
             "zrank" | "zrevrank" => vec![3, 4, 5, 6],
             _ => vec![1, 3, 4, 5, 6],
         };
+        let is_for_scripts = |info: &[Value]| {
+            let (Value::Array(flags) | Value::Set(flags)) = &info[2] else { panic!("no flags") };
+            !flags.contains(&Value::Simple("noscript".into()))
+        };
+        // Those that wait are for scripts since 7.2, and some have parts that are not.
+        let is_told_otherwise = ["blmove", "blpop", "brpop", "brpoplpush", "bzpopmax", "bzpopmin"]
+            .into_iter()
+            .chain(["client", "config", "migrate", "script"])
+            .any(|other| other == name.text());
+        if !is_told_otherwise && is_for_scripts(ours) != is_for_scripts(theirs) {
+            different.push(format!("{ask}: for scripts in Redis: {}", is_for_scripts(theirs)));
+        }
         for at in same.into_iter().filter(|at| ours[*at] != theirs[*at]) {
             different.push(format!("{ask}: field {at}: {:?}, {:?}", ours[at], theirs[at]));
         }
@@ -324,33 +329,6 @@ fn replies_are_those_of_redis() {
     compare(&oracle, seed, commands / 2, false);
     compare(&oracle, seed + 1, commands / 2, true);
     println!("{commands} commands, the same replies");
-}
-
-/// Takes out of a reply about streams what depends on the moment, what only Redis 7.2 says, and
-/// figures of Redis' own structures.
-fn without_moments(reply: Value) -> Value {
-    let masked = |items: Vec<Value>| {
-        let mut items: Vec<Value> = items.into_iter().map(without_moments).collect();
-        let names =
-            ["idle", "inactive", "seen-time", "active-time", "radix-tree-keys", "radix-tree-nodes"];
-        while let Some(at) =
-            items.iter().position(|item| names.iter().any(|name| *item == Value::bulk(name)))
-        {
-            items.drain(at..(at + 2).min(items.len()));
-        }
-        // Of a pending entry, when it was delivered.
-        match items.as_mut_slice() {
-            [Value::Bulk(_), Value::Bulk(_), moment @ Value::Int(_), Value::Int(_)]
-            | [Value::Bulk(_), moment @ Value::Int(_), Value::Int(_)] => *moment = Value::Null,
-            _ => {}
-        }
-        items
-    };
-    match reply {
-        Value::Array(items) => Value::Array(masked(items)),
-        Value::Map(items) => Value::Map(masked(items)),
-        other => other,
-    }
 }
 
 #[test]

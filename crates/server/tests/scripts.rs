@@ -70,6 +70,28 @@ fn a_script_that_is_killed_leaves_nothing() {
     assert!(!format!("{:?}", control.run("EXISTS k")).contains('1'));
 }
 
+#[test]
+fn a_script_that_has_emptied_a_database_is_not_begun_again() {
+    let (_dir, _server, mut client) = start();
+    for emptying in ["flushdb", "flushall"] {
+        client.run("SET k 1");
+        client.run("SET counted 41");
+        let script = "local had = redis.call('exists', 'k') redis.call(ARGV[1]) \
+                      for n = 1, 3e6 do end return {had, redis.call('incr', 'counted')}";
+        let reply = client.call(&["EVAL", script, "0", emptying]);
+        assert_eq!(reply, Value::Array(vec![Value::Int(1), Value::Int(1)]));
+    }
+    client.run("SET k here");
+    client.run("SELECT 1");
+    client.run("SET k there");
+    let script = "redis.call('swapdb', 0, 1) for n = 1, 3e6 do end return redis.call('get', 'k')";
+    assert_eq!(client.call(&["EVAL", script, "0"]), Value::bulk("here"));
+    client.run("MULTI");
+    client.call(&["EVAL", "return redis.call('swapdb', 0, 1)", "0"]);
+    client.run("GET k");
+    assert_eq!(client.run("EXEC"), Value::Array(vec![Value::ok(), Value::bulk("there")]));
+}
+
 /// The values are those that Redis 7.0.15 gives.
 #[test]
 fn libraries_answer_as_those_of_redis() {

@@ -32,6 +32,8 @@ pub(super) struct ScriptHost {
     running: Option<Arc<RunningScript>>,
     /// True if the client that runs the script is told of changes of what it reads.
     remembers: bool,
+    /// True if the script is not begun again after a while, since it may take its time.
+    may_take_long: bool,
 }
 
 impl Drop for ScriptHost {
@@ -68,6 +70,7 @@ impl ScriptHost {
             is_read_only,
             running,
             remembers: listening::remembers(context.client),
+            may_take_long: context.may_take_long,
         })
     }
 }
@@ -83,6 +86,12 @@ impl ScriptHost {
 
 fn refuse(text: &'static str) -> Refused {
     Refused::Text(text.into())
+}
+
+/// Returns true for a command that a script that only reads may not call: in Redis those, too, that
+/// may be replicated.
+fn counts_as_write(command: &Command) -> bool {
+    command.flags.has(Flags::WRITE) || ["pfcount", "publish", "spublish"].contains(&command.name)
 }
 
 impl Host for ScriptHost {
@@ -103,12 +112,16 @@ impl Host for ScriptHost {
         if let Some(text) = self.denial((command, args)) {
             return Err(Refused::Text(text.into()));
         }
-        if self.is_read_only && command.flags.has(Flags::WRITE) {
+        if self.is_read_only && counts_as_write(command) {
             return Err(refuse("ERR Write commands are not allowed from read-only scripts."));
         }
+        let locking = command.locking_of(args);
+        let takes_all = matches!(locking, Locking::Everything | Locking::Snapshot);
+        if locking == Locking::Everything && !self.may_take_long {
+            // FLUSHDB and SWAPDB cannot be taken back: the script must not be begun again.
+            return Err(Refused::End(End::TakesLong));
+        }
         if let Some(locked) = &self.locked {
-            let takes_all =
-                matches!(command.locking_of(args), Locking::Everything | Locking::Snapshot);
             if takes_all || keys_of(command, args).any(|key| !locked.contains(key)) {
                 return Err(Refused::End(End::NeedsEverything));
             }

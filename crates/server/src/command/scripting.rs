@@ -197,6 +197,8 @@ impl ScriptCall<'_> {
         let (words, long) = ((keys, arguments), context.may_take_long);
         let ran = script::run(self.program, words, called, long, context.out);
         std::mem::swap(&mut host.borrow_mut().pending, &mut context.txn.pending);
+        // The script may have exchanged databases.
+        context.txn.number = databases.number(context.client.database);
         if let Err(end) = ran {
             context.out.truncate(from);
             if context.in_exec {

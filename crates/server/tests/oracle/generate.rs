@@ -5,12 +5,13 @@ mod sorted_sets;
 
 use rhumb_testkit::random::Random;
 
-use super::bits_and_places;
+use super::{bits_and_places, scripts, shares::Shares};
 
 /// Makes commands from a seed.
 pub(crate) struct Generator {
     random: Random,
     in_multi: bool,
+    shares: Shares,
 }
 
 type Command = Vec<Vec<u8>>;
@@ -58,7 +59,7 @@ const MOMENTS_MS: [&str; 4] = ["99999999999999", "88888888888888", "1", "abc"];
 
 impl Generator {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), in_multi: false }
+        Self { random: Random::new(seed), in_multi: false, shares: Shares::from_environment() }
     }
 
     fn below(&mut self, end: usize) -> usize {
@@ -99,7 +100,25 @@ impl Generator {
         (0..len).map(|_| self.command(one_kind)).collect()
     }
 
+    /// One command.
+    pub(crate) fn one(&mut self) -> Command {
+        self.command(None)
+    }
+
     fn command(&mut self, one_kind: Option<usize>) -> Command {
+        if one_kind.is_none() && self.shares.is_script(&mut self.random) {
+            let mut others = Self::new(self.random.next());
+            return scripts::command(&mut self.random, || others.unscripted());
+        }
+        self.unscripted_of(one_kind)
+    }
+
+    /// A command that is no script.
+    fn unscripted(&mut self) -> Command {
+        self.unscripted_of(None)
+    }
+
+    fn unscripted_of(&mut self, one_kind: Option<usize>) -> Command {
         if one_kind.is_none() && self.one_in(30) {
             return crate::dumps::command(&mut self.random);
         }
@@ -129,22 +148,23 @@ impl Generator {
         words
     }
 
+    /// A command of a family that is drawn by the families' shares.
     fn any(&mut self) -> Vec<String> {
-        match self.below(29) {
-            22..=25 => crate::collections::command(&mut self.random),
-            26..=28 => crate::bits_and_places::command(&mut self.random),
-            0..=3 => self.string(),
-            4 => self.number(),
-            5..=6 => self.generic(),
-            7 => self.expiry(),
-            8..=10 => self.hash(),
-            11..=12 => self.sorted_set(),
-            13..=14 => self.sorted_sets(),
-            15..=17 => self.list(),
-            18..=19 => self.set(),
-            20 => self.transaction(),
-            21 => self.rare(),
-            _ => bits_and_places::command(&mut self.random),
+        match self.shares.draw(&mut self.random) {
+            "moves" => crate::collections::command(&mut self.random),
+            "bits" => bits_and_places::command(&mut self.random),
+            "strings" => self.string(),
+            "numbers" => self.number(),
+            "keys" => self.generic(),
+            "expiry" => self.expiry(),
+            "hashes" => self.hash(),
+            "zsets" => self.sorted_set(),
+            "unions" => self.sorted_sets(),
+            "lists" => self.list(),
+            "sets" => self.set(),
+            "multi" => self.transaction(),
+            "rare" => self.rare(),
+            other => panic!("no family: {other}"),
         }
     }
 

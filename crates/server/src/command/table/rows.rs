@@ -198,8 +198,8 @@ pub(super) fn families() -> Vec<Vec<Command>> {
 
 /// What a script may not call, beside the commands on scripts and on transactions.
 const NOT_IN_SCRIPTS: &[&str] = &[
-    "auth", "client", "config", "debug", "hello", "migrate", "quit", "reset", "shutdown", "wait",
-    "waitaof",
+    "auth", "client", "config", "debug", "hello", "migrate", "quit", "reset", "role", "shutdown",
+    "wait", "waitaof",
 ];
 
 fn connection() -> Vec<Command> {
