@@ -116,12 +116,16 @@ impl Workload {
         Some(vec![Self::new(name, how, Wanted::Throughput(0.8))])
     }
 
-    fn measure(&self, port: u16, size: Size) -> Result<Figures> {
+    /// Measures a round. The processor time is also that of filling.
+    fn measure(&self, server: &Server, size: Size) -> Result<Figures> {
+        let before = server.cpu_seconds();
         let measured = match &self.how {
-            How::ByRedis(by_redis) => by_redis.measure(port, size),
-            How::Own(own) => own.measure(port, size),
+            How::ByRedis(by_redis) => by_redis.measure(server.port, size),
+            How::Own(own) => own.measure(server.port, size),
         };
-        measured.with_context(|| self.name.clone())
+        let figures = measured.with_context(|| self.name.clone())?;
+        let cpu_us = (server.cpu_seconds() - before) * 1e6 / figures.requests.max(1.0);
+        Ok(Figures { cpu_us, ..figures })
     }
 
     /// The ratio of what is compared, the ratio that is wanted, and true if it is reached.
@@ -222,7 +226,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     } else {
         let name = options.other_name();
         println!(
-            "{:20} {:>10} {:>10} {:>6} {:>6}  {:>15} {:>15} {:>15}",
+            "{:20} {:>10} {:>10} {:>6} {:>6}  {:>15} {:>15} {:>15} {:>15}",
             "",
             format!("{name}/s"),
             "rhumb/s",
@@ -230,7 +234,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             "wanted",
             "P50 ms",
             "P99 ms",
-            "max ms"
+            "max ms",
+            "CPU us"
         );
     }
     let mut short = Vec::new();
@@ -239,11 +244,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         for round in 0..options.rounds {
             // Each is the first one in every other round.
             if round % 2 == 0 {
-                measured.0.push(workload.measure(other.port, options.size)?);
+                measured.0.push(workload.measure(&other, options.size)?);
             }
-            measured.1.push(workload.measure(rhumb.port, options.size)?);
+            measured.1.push(workload.measure(&rhumb, options.size)?);
             if round % 2 == 1 {
-                measured.0.push(workload.measure(other.port, options.size)?);
+                measured.0.push(workload.measure(&other, options.size)?);
             }
         }
         let (line, is_reached) = line(&options, workload, &measured);
@@ -285,7 +290,7 @@ fn line(
     }
     let pair = |of: fn(&Figures) -> f64| format!("{:.2} / {:.2}", of(&theirs), of(&ours));
     let line = format!(
-        "{:20} {:>10.0} {:>10.0} {:>6.2} {:>6.2}  {:>15} {:>15} {:>15}",
+        "{:20} {:>10.0} {:>10.0} {:>6.2} {:>6.2}  {:>15} {:>15} {:>15} {:>15}",
         workload.name,
         theirs.per_second,
         ours.per_second,
@@ -293,7 +298,8 @@ fn line(
         wanted,
         pair(|f| f.p50_ms),
         pair(|f| f.p99_ms),
-        pair(|f| f.max_ms)
+        pair(|f| f.max_ms),
+        pair(|f| f.cpu_us)
     );
     (line, is_reached)
 }

@@ -68,6 +68,8 @@ impl ByRedis {
             .context("cannot run redis-benchmark")?;
         let text = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "redis-benchmark failed: {text}");
-        Figures::parse(&text).with_context(|| format!("redis-benchmark said: {text}"))
+        let figures = Figures::parse(&text);
+        let figures = figures.with_context(|| format!("redis-benchmark said: {text}"))?;
+        Ok(Figures { requests: (self.requests / size.divisor) as f64, ..figures })
     }
 }

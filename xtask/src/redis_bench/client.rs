@@ -11,6 +11,8 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::figures::Figures;
+
 /// How long a server may keep a client waiting.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -196,13 +198,13 @@ pub(super) trait Load {
     fn check(&mut self, client: usize, replies: &mut Client) -> Result<()>;
 }
 
-/// Has clients ask for `requests` together, each for `pipeline` before it reads; returns how many
-/// there were in a second.
+/// Has clients ask for `requests` together, each for `pipeline` before it reads; returns
+/// the figures of them.
 pub(super) fn drive(
     port: u16,
     (clients, pipeline, requests): (usize, usize, u64),
     load: &mut impl Load,
-) -> Result<f64> {
+) -> Result<Figures> {
     let mut all: Vec<Client> =
         (0..clients).map(|_| Client::connect(port)).collect::<Result<_>>()?;
     let rounds = (requests / (clients * pipeline) as u64).max(1);
@@ -222,7 +224,8 @@ pub(super) fn drive(
             }
         }
     }
-    Ok((rounds * (clients * pipeline) as u64) as f64 / began.elapsed().as_secs_f64())
+    let asked = rounds * (clients * pipeline) as u64;
+    Ok(Figures::rate(asked, asked as f64 / began.elapsed().as_secs_f64()))
 }
 
 #[cfg(test)]

@@ -9,6 +9,10 @@ pub(super) struct Figures {
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
     pub(super) max_ms: f64,
+    /// How many requests there were.
+    pub(super) requests: f64,
+    /// Processor time of the server for each of them, in microseconds.
+    pub(super) cpu_us: f64,
 }
 
 /// The value below which this share of sorted values is.
@@ -19,15 +23,17 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 }
 
 impl Figures {
-    /// A rate alone.
-    pub(super) fn rate(per_second: f64) -> Self {
-        Self { per_second, ..Self::default() }
+    /// A number of requests, and how many of them there were in a second.
+    pub(super) fn rate(requests: u64, per_second: f64) -> Self {
+        Self { per_second, requests: requests as f64, ..Self::default() }
     }
 
     /// Latencies, in milliseconds, and how many of them there were in a second.
     pub(super) fn latencies(mut all: Vec<f64>, per_second: f64) -> Self {
         all.sort_by(f64::total_cmp);
         Self {
+            requests: all.len() as f64,
+            cpu_us: 0.0,
             per_second,
             p50_ms: quantile(&all, 0.5),
             p99_ms: quantile(&all, 0.99),
@@ -45,7 +51,7 @@ impl Figures {
             .map(|field| field.trim_matches(['"', '\r']).parse().ok())
             .collect::<Option<_>>()?;
         let [per_second, _, _, p50_ms, _, p99_ms, max_ms] = fields[..] else { return None };
-        Some(Self { per_second, p50_ms, p99_ms, max_ms })
+        Some(Self { per_second, p50_ms, p99_ms, max_ms, ..Self::default() })
     }
 
     /// The median of each field.
@@ -60,6 +66,8 @@ impl Figures {
             p50_ms: of(|f| f.p50_ms),
             p99_ms: of(|f| f.p99_ms),
             max_ms: of(|f| f.max_ms),
+            requests: of(|f| f.requests),
+            cpu_us: of(|f| f.cpu_us),
         }
     }
 
@@ -70,6 +78,7 @@ impl Figures {
             "p50_ms": self.p50_ms,
             "p99_ms": self.p99_ms,
             "max_ms": self.max_ms,
+            "cpu_us": self.cpu_us,
         })
     }
 }

@@ -1,10 +1,9 @@
 //! Runs the commands that a script calls, over the writes that are pending.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::{Arc, atomic::Ordering};
 
 use super::{Client, Context, Flags, Locking, find, keys_of};
 use crate::{
-    clients::ClientInfo,
     fault::Fault,
     resp::{Args, Reply},
     script::{End, Host, Refused},
@@ -18,14 +17,17 @@ pub(super) struct ScriptHost {
     client: Client,
     now_ms: u64,
     pub(super) pending: Pending,
-    /// The keys that are locked; `None` if all are.
-    locked: Option<HashSet<Vec<u8>>>,
+    /// The keys that are locked, sorted; `None` if all are.
+    locked: Option<Vec<Vec<u8>>>,
+    /// The database that the client has selected: what a script selects ends with it.
+    database: usize,
     is_read_only: bool,
     kills: u64,
 }
 
 impl Drop for ScriptHost {
     fn drop(&mut self) {
+        self.client.info.database.store(self.database as u8, Ordering::Relaxed);
         self.server.scripts.end();
     }
 }
@@ -34,14 +36,16 @@ impl ScriptHost {
     /// A host of one script. `None` if the server is not shared.
     pub(super) fn new(
         context: &Context<'_, '_>,
-        locked: Option<HashSet<Vec<u8>>>,
+        mut locked: Option<Vec<Vec<u8>>>,
         is_read_only: bool,
     ) -> Option<Self> {
         let server = context.server.this()?;
-        let info = &context.client.info;
-        let own = ClientInfo::new(info.id, info.address.clone(), info.local_address.clone());
-        let mut client = Client::new(Arc::new(own), true);
-        client.database = context.client.database;
+        let database = context.client.database;
+        let mut client = Client::new(Arc::clone(&context.client.info), true);
+        client.database = database;
+        if let Some(keys) = &mut locked {
+            keys.sort_unstable();
+        }
         let kills = server.scripts.begin();
         Some(Self {
             server,
@@ -49,6 +53,7 @@ impl ScriptHost {
             now_ms: context.txn.now_ms,
             pending: Pending::default(),
             locked,
+            database,
             is_read_only,
             kills,
         })
@@ -78,9 +83,11 @@ impl Host for ScriptHost {
             return Err(refuse("ERR Write commands are not allowed from read-only scripts."));
         }
         if let Some(locked) = &self.locked {
+            let is_locked =
+                |key: &[u8]| locked.binary_search_by(|other| other.as_slice().cmp(key)).is_ok();
             let takes_all =
                 matches!(command.locking_of(args), Locking::Everything | Locking::Snapshot);
-            if takes_all || keys_of(command, args).any(|key| !locked.contains(key)) {
+            if takes_all || keys_of(command, args).any(|key| !is_locked(key)) {
                 return Err(Refused::End(End::NeedsEverything));
             }
         }

@@ -24,7 +24,7 @@ use std::{
 pub(crate) use cache::{Scripts, sha_of};
 use engine::Engine;
 
-use crate::resp::{Args, Reply};
+use crate::resp::{Args, OwnedArgs, Reply};
 
 /// How long a script may hold its worker's other clients up.
 const BRIEF: Duration = Duration::from_millis(1);
@@ -74,6 +74,8 @@ pub(crate) trait Host {
 /// What belongs to the script that runs on this thread.
 struct Running {
     host: Rc<RefCell<dyn Host>>,
+    /// The words and the reply of a call; the call has them while it is made.
+    words: OwnedArgs,
     out: Reply,
     ended: Option<End>,
     began: Instant,
@@ -143,12 +145,13 @@ pub(crate) fn run(
     api::SHA.set(sha.to_owned());
     RUNNING.set(Some(Running {
         host,
+        words: OwnedArgs::default(),
         out: Reply::new(REPLY_BYTES_MAX),
         ended: None,
         began: Instant::now(),
         may_take_long,
     }));
-    let ran = catch_unwind(AssertUnwindSafe(|| engine.run(source, (keys, arguments), out)));
+    let ran = catch_unwind(AssertUnwindSafe(|| engine.run((sha, source), (keys, arguments), out)));
     let running = RUNNING.take();
     if let Some(end) = running.and_then(|running| running.ended) {
         return Err(end);

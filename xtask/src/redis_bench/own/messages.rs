@@ -60,5 +60,5 @@ pub(super) fn publish(port: u16, size: Size, pipeline: usize) -> Result<Figures>
         }
     }
     let messages = rounds * pipeline as u64 * SUBSCRIBERS;
-    Ok(Figures::rate(messages as f64 / began.elapsed().as_secs_f64()))
+    Ok(Figures::rate(messages, messages as f64 / began.elapsed().as_secs_f64()))
 }

@@ -61,10 +61,10 @@ pub(super) fn add(port: u16, size: Size, pipeline: usize) -> Result<Figures> {
     super::remove(port, KEY)?;
     let mut load = Adding { number: 0, last: vec![(0, 0); CLIENTS] };
     let requests = ADDED[usize::from(pipeline > 1)] / size.divisor;
-    let rate = client::drive(port, (CLIENTS, pipeline, requests), &mut load)?;
+    let figures = client::drive(port, (CLIENTS, pipeline, requests), &mut load)?;
     ensure!(length(port)? == load.number, "entries are missing");
     super::remove(port, KEY)?;
-    Ok(Figures::rate(rate))
+    Ok(figures)
 }
 
 /// Each consumer takes entries and then acknowledges them, in turns.
@@ -132,10 +132,10 @@ pub(super) fn read_group(port: u16, size: Size) -> Result<Figures> {
     let mut load = Taking { taken: vec![Vec::new(); CLIENTS], seen };
     // Each entry is asked for once and acknowledged once, ten at a time.
     let requests = 2 * entries / TOGETHER;
-    let rate = client::drive(port, (CLIENTS, 1, requests), &mut load)?;
+    let per_second = client::drive(port, (CLIENTS, 1, requests), &mut load)?.per_second;
     ensure!(load.seen.iter().all(|seen| *seen), "entries were not delivered");
     client.call(&[b"XPENDING", KEY, GROUP])?;
     ensure!(client.array()? == 4 && client.int()? == 0, "entries are pending");
     super::remove(port, KEY)?;
-    Ok(Figures::rate(rate * TOGETHER as f64 / 2.0))
+    Ok(Figures::rate(entries, per_second * TOGETHER as f64 / 2.0))
 }
