@@ -4,8 +4,6 @@
 //! A command's handler is the same in all cases; what differs is where its reads come from and
 //! where its writes go.
 
-use std::time::{Duration, Instant};
-
 use crate::{
     command::{COMMANDS, Client, Command, Context, Done, Flags, Locking, keys_of},
     commit::{self, CommitGroups, CommitHandle},
@@ -109,7 +107,7 @@ impl<'s> Runner<'_, 's> {
     /// Runs one command by itself: locks, handler, commit, reply. Returns what it waits for, if
     /// it has not replied.
     pub(crate) fn alone(&mut self, call: Call<'_>) -> Option<Box<Wait>> {
-        let (from, began) = (self.out.len(), Instant::now());
+        let from = self.out.len();
         let mut done = Err(Fault::TakesLong);
         if !call.0.flags.has(Flags::SLOW) {
             done = self.attempt(call, false);
@@ -123,7 +121,6 @@ impl<'s> Runner<'_, 's> {
             return Some(wait);
         }
         self.reply_error(call, from, done);
-        self.note_if_slow(call, began.elapsed());
         None
     }
 
@@ -139,19 +136,12 @@ impl<'s> Runner<'_, 's> {
         done
     }
 
-    fn note_if_slow(&self, (command, args): Call<'_>, took: Duration) {
-        if self.server.is_slow(took) {
-            let keys = keys_of(command, args).count();
-            self.server.note_slow(&self.client.info, command.name, (1, keys), took);
-        }
-    }
-
     /// Runs one command in the commit group of its worker. Its reply holds if the group's commit
     /// does, whose handle is returned. `None` if the command has failed, and has replied so.
     ///
     /// # Errors
     ///
-    /// [`Fault::TakesLong`] if it is to be run alone. It has not replied.
+    /// [`Fault::TakesLong`] if it is to be run alone, or is to wait. It has not replied.
     pub(crate) fn join(
         &mut self,
         (command, args): Call<'_>,
@@ -168,7 +158,8 @@ impl<'s> Runner<'_, 's> {
         });
         match joined {
             Ok(handle) => Ok(Some(CommitHandle::Group(handle))),
-            Err(Fault::TakesLong) => {
+            // One that waits has written nothing: it is run again, and waits outside of the group.
+            Err(Fault::TakesLong | Fault::Wait(_)) => {
                 self.out.truncate(from);
                 Err(Fault::TakesLong)
             }

@@ -24,7 +24,7 @@ use crate::{
         transactions::{self, Queue},
     },
     config::Fsync,
-    execute::Runner,
+    execute::{Call, Runner},
     fault::Fault,
     http_request::is_http,
     log::Event,
@@ -180,12 +180,23 @@ impl Session {
     fn end_one(&mut self, server: &Server, found: Option<Found>, args: Args<'_>, out: &mut Reply) {
         if let Some(slot) = self.running.take() {
             let took = self.lap();
+            let command = COMMANDS.of_slot(slot).0;
             server.metrics.count(slot, 1, took);
-            command::note_slow(server, &self.client.info, took, (COMMANDS.of_slot(slot).0, args));
+            self.note_if_slow(server, (command, args), took);
+            command::note_slow(server, &self.client.info, took, (command, args));
         } else if let Some((index, _)) = found.filter(|_| out.has_errors()) {
             server.metrics.by_command.count_rejected(COMMANDS.slot(index, args));
         }
         count_errors(server, out);
+    }
+
+    /// Tells of a command that was run by itself, if it took long.
+    #[inline]
+    fn note_if_slow(&self, server: &Server, (command, args): Call<'_>, took: Duration) {
+        if server.is_slow(took) {
+            let keys = command::keys_of(command, args).count();
+            server.note_slow(&self.client.info, command.name, (1, keys), took);
+        }
     }
 
     /// The time since the last command ended.

@@ -1,9 +1,8 @@
 //! Runs the commands that a script calls, over the writes that are pending.
 
 use std::{
-    collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use super::{
@@ -11,7 +10,6 @@ use super::{
 };
 use crate::{
     acl::Place,
-    clients::ClientInfo,
     fault::Fault,
     log::LogLevel,
     resp::{Args, Reply},
@@ -26,8 +24,10 @@ pub(super) struct ScriptHost {
     client: Client,
     now_ms: u64,
     pub(super) pending: Pending,
-    /// The keys that are locked; `None` if all are.
-    locked: Option<HashSet<Vec<u8>>>,
+    /// The keys that are locked, sorted; `None` if all are.
+    locked: Option<Vec<Vec<u8>>>,
+    /// The database that the client has selected: what a script selects ends with it.
+    database: usize,
     is_read_only: bool,
     running: Option<Arc<RunningScript>>,
     /// True if the client that runs the script is told of changes of what it reads.
@@ -38,6 +38,7 @@ pub(super) struct ScriptHost {
 
 impl Drop for ScriptHost {
     fn drop(&mut self) {
+        self.client.info.database.store(self.database as u8, Ordering::Relaxed);
         if let Some(running) = &self.running {
             self.server.scripts.end(running);
         }
@@ -48,16 +49,18 @@ impl ScriptHost {
     /// A host of one script. `None` if the server is not shared.
     pub(super) fn new(
         context: &Context<'_, '_>,
-        locked: Option<HashSet<Vec<u8>>>,
+        mut locked: Option<Vec<Vec<u8>>>,
         is_read_only: bool,
         running: Option<Arc<RunningScript>>,
     ) -> Option<Self> {
         let server = context.server.this()?;
-        let info = &context.client.info;
-        let own = ClientInfo::new(info.id, info.address.clone(), info.local_address.clone());
+        let database = context.client.database;
         let user = Arc::clone(&context.client.user);
-        let mut client = Client::new(Arc::new(own), true, user);
-        client.database = context.client.database;
+        let mut client = Client::new(Arc::clone(&context.client.info), true, user);
+        client.database = database;
+        if let Some(keys) = &mut locked {
+            keys.sort_unstable();
+        }
         if let Some(running) = &running {
             server.scripts.begin(Arc::clone(running));
         }
@@ -67,6 +70,7 @@ impl ScriptHost {
             now_ms: context.txn.now_ms,
             pending: Pending::default(),
             locked,
+            database,
             is_read_only,
             running,
             remembers: listening::remembers(context.client),
@@ -122,7 +126,9 @@ impl Host for ScriptHost {
             return Err(Refused::End(End::TakesLong));
         }
         if let Some(locked) = &self.locked {
-            if takes_all || keys_of(command, args).any(|key| !locked.contains(key)) {
+            let is_locked =
+                |key: &[u8]| locked.binary_search_by(|other| other.as_slice().cmp(key)).is_ok();
+            if takes_all || keys_of(command, args).any(|key| !is_locked(key)) {
                 return Err(Refused::End(End::NeedsEverything));
             }
         }

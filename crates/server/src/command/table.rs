@@ -487,7 +487,7 @@ mod tests {
                     // PFCOUNT keeps what it has computed; to Redis it is a read.
                     let writes = flags.has(Flags::WRITE) || *name == "pfcount";
                     assert!(writes && !flags.has(Flags::SLOW), "{name}");
-                    assert!(!flags.has(Flags::BLOCKING), "{name}");
+                    assert!(!flags.has(Flags::IN_TURN), "{name}");
                     assert_eq!(*locking, Locking::Exclusive, "{name}");
                 }
             }

@@ -13,12 +13,21 @@ impl OwnedArgs {
     /// The arguments in one buffer.
     pub fn new<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut owned = Self::default();
-        for argument in arguments {
-            let start = owned.bytes.len();
-            owned.bytes.extend_from_slice(argument);
-            owned.spans.push(Span::new(start, owned.bytes.len()));
-        }
+        arguments.for_each(|argument| owned.push(argument));
         owned
+    }
+
+    /// Adds an argument.
+    pub fn push(&mut self, argument: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(argument);
+        self.spans.push(Span::new(start, self.bytes.len()));
+    }
+
+    /// Takes all arguments away, and keeps their room.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
     }
 
     /// The arguments, as handlers take them.

@@ -6,13 +6,19 @@ use rilua::{
 };
 
 use super::{Refused, convert, is_ended, running, sha_of};
-use crate::{log::LogLevel, resp::OwnedArgs};
+use crate::{
+    log::LogLevel,
+    resp::{OwnedArgs, Reply},
+};
 
 /// The version that scripts are told, as `INFO` tells it.
 const VERSION: (&str, f64) = ("7.0.15", 458_767.0);
 
 /// The most bytes of one line that a script writes to the log: `LOG_MAX_LEN` of Redis.
 const LOG_BYTES_MAX: usize = 1024;
+/// Room for the reply to one call that is kept for the next one, in bytes: more than most replies
+/// take.
+const CALL_BYTES_KEPT: usize = 64 << 10;
 
 /// The argument at `index`.
 pub(super) fn argument(state: &LuaState, index: usize) -> Val {
@@ -82,8 +88,16 @@ pub(super) fn raise<T>(state: &mut LuaState, text: &str) -> LuaResult<T> {
     Err(runtime_error(text))
 }
 
+/// Up to here, and down to its negative, every integer is a float and has less than 17 digits.
+const INTEGER_MAX: f64 = 1e15;
+
 /// A number as Redis passes it on: 17 digits, without the zeros at the end.
 fn number_text(number: f64) -> String {
+    let is_negative_zero = number == 0.0 && number.is_sign_negative();
+    if number.trunc() == number && number.abs() <= INTEGER_MAX && !is_negative_zero {
+        #[expect(clippy::cast_possible_truncation, reason = "it fits")]
+        return (number as i64).to_string();
+    }
     if number.is_nan() {
         return if number.is_sign_negative() { "-nan".into() } else { "nan".into() };
     }
@@ -111,55 +125,60 @@ pub(super) fn end_script(state: &mut LuaState) -> rilua::LuaError {
     runtime_error("the script was ended")
 }
 
-/// Calls a command; the error's text if that fails before it replies.
-fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, String>> {
-    if running(super::Running::is_over).unwrap_or(true) {
-        return Err(end_script(state));
-    }
+/// Gathers the words of a call; the error's text if one of them is none.
+fn gather(state: &LuaState, words: &mut OwnedArgs) -> Result<(), &'static str> {
+    words.clear();
     let count = state.top.saturating_sub(state.base);
     if count == 0 {
-        let text = "ERR Please specify at least one argument for this redis lib call";
-        return Ok(Err(text.to_owned()));
+        return Err("ERR Please specify at least one argument for this redis lib call");
     }
-    let mut words = Vec::with_capacity(count);
     for index in 0..count {
-        words.push(match argument(state, index) {
-            Val::Num(number) => number_text(number).into_bytes(),
-            other => match convert::bytes(state, other) {
-                Some(bytes) => bytes,
-                None => {
-                    let text = "ERR Lua redis lib command arguments must be strings or integers";
-                    return Ok(Err(text.to_owned()));
-                }
-            },
-        });
-    }
-    let args = OwnedArgs::new(words.iter().map(Vec::as_slice));
-    let called = running(|running| {
-        running.out.clear(1 << 16);
-        let Some(host) = running.host.clone() else { return Ok(None) };
-        let called = host.borrow_mut().call(args.args(), &mut running.out);
-        match called {
-            Ok(()) if running.out.overflowed() => Err("ERR the reply is too large".to_owned()),
-            Ok(()) => Ok(Some(running.out.bytes().to_vec())),
-            Err(Refused::Text(text)) => Err(text.into_owned()),
-            Err(Refused::End(end)) => {
-                running.ended = Some(end);
-                Ok(None)
+        match argument(state, index) {
+            Val::Num(number) => words.push(number_text(number).as_bytes()),
+            Val::Str(string) if let Some(string) = state.gc.string_arena.get(string) => {
+                words.push(string.data());
             }
+            _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
         }
+    }
+    Ok(())
+}
+
+/// Calls a command; the error's text if that fails before it replies.
+fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, String>> {
+    let taken = running(|running| {
+        if running.is_over() {
+            return None;
+        }
+        let host = running.host.clone()?;
+        running.out.clear(CALL_BYTES_KEPT);
+        let out = std::mem::replace(&mut running.out, Reply::new(0));
+        Some((std::mem::take(&mut running.words), out, host))
     });
-    match called {
-        Some(Ok(Some(reply))) => {
-            if reply.first() == Some(&b'-') {
-                let text = reply[1..].strip_suffix(b"\r\n").unwrap_or(&reply[1..]);
-                return Ok(Err(String::from_utf8_lossy(text).into_owned()));
+    let Some(Some((mut words, mut out, host))) = taken else {
+        return Err(end_script(state));
+    };
+    let called = match gather(state, &mut words) {
+        Ok(()) => host.borrow_mut().call(words.args(), &mut out),
+        Err(text) => Err(Refused::Text(text.into())),
+    };
+    let result = match called {
+        Ok(()) if out.overflowed() => Ok(Err("ERR the reply is too large".to_owned())),
+        Ok(()) => match out.bytes() {
+            [b'-', text @ ..] => {
+                let text = text.strip_suffix(b"\r\n").unwrap_or(text);
+                Ok(Err(String::from_utf8_lossy(text).into_owned()))
             }
-            convert::value(state, &mut &reply[..]).map(Ok)
+            reply => convert::value(state, &mut &reply[..]).map(Ok),
+        },
+        Err(Refused::Text(text)) => Ok(Err(text.into_owned())),
+        Err(Refused::End(end)) => {
+            running(|running| running.ended = Some(end));
+            Err(end_script(state))
         }
-        Some(Err(text)) => Ok(Err(text)),
-        Some(Ok(None)) | None => Err(end_script(state)),
-    }
+    };
+    running(|running| (running.words, running.out) = (words, out));
+    result
 }
 
 fn call(state: &mut LuaState) -> LuaResult<u32> {

@@ -30,7 +30,8 @@ pub(super) fn table_of(state: &mut LuaState, name: &str, value: Val) -> LuaResul
 /// The next reply of `from` as a value.
 #[expect(clippy::cast_precision_loss, reason = "numbers of scripts are floats")]
 pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
-    let end = from.windows(2).position(|two| two == b"\r\n").unwrap_or(from.len());
+    // No line has a carriage return but at its end.
+    let end = from.iter().position(|byte| *byte == b'\r').unwrap_or(from.len());
     let kind = from.first().copied().unwrap_or(b'_');
     let line = from.get(1..end).unwrap_or_default();
     *from = from.get(end + 2..).unwrap_or_default();

@@ -1,5 +1,7 @@
 //! A state of the interpreter, which scripts of one thread run in, one after the other.
 
+use std::collections::HashMap;
+
 use rilua::{
     Function, Lua, LuaApiMut, LuaResult, StdLib, Table, Val, runtime_error,
     stdlib::base,
@@ -18,6 +20,19 @@ const LOOK_INSTRUCTIONS: i32 = 1000;
 /// A state that holds more bytes than this after a script is not kept for the next one.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
+/// The most bytes of the sources whose functions a state keeps: compiled they take some times as
+/// many, which is less than [`KEPT_BYTES_MAX`].
+const KEPT_SOURCE_BYTES_MAX: usize = 256 << 10;
+
+/// The functions of scripts that were run, so that the next run does not compile them. A function
+/// has nothing of its own that a run could change: its globals are those of the state.
+struct Kept {
+    /// Keeps the functions from being collected: by their SHA-1.
+    anchor: Table,
+    by_sha: HashMap<String, Function>,
+    source_bytes: usize,
+}
+
 /// What makes the libraries that Lua has not, before the state is closed.
 const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] =
     &[api::open, lib_bit::open, lib_coroutine::open, lib_struct::open, lib_lua::open];
@@ -29,6 +44,7 @@ pub(super) struct Engine {
     pub(super) globals: Table,
     protect: Function,
     on_error: Function,
+    kept: Kept,
 }
 
 /// Looks at the limits.
@@ -37,6 +53,16 @@ fn look(state: &mut LuaState) -> LuaResult<u32> {
         return Err(api::end_script(state));
     }
     Ok(0)
+}
+
+/// Makes the table that keeps functions, where no script finds it; one before is forgotten.
+fn anchor_kept(lua: &mut Lua) -> LuaResult<Table> {
+    let table = lua.create_table();
+    let key = lua.create_string(b"kept functions");
+    let state = lua.state_mut();
+    Table::from_gc_ref(state.registry).raw_set(state, key, Val::Table(table.gc_ref()))?;
+    state.gc.barrier_back(state.registry);
+    Ok(table)
 }
 
 impl Engine {
@@ -63,10 +89,12 @@ impl Engine {
             open(&mut lua)?;
         }
         sandbox::close(&mut lua, globals)?;
+        let anchor = anchor_kept(&mut lua)?;
+        let kept = Kept { anchor, by_sha: HashMap::new(), source_bytes: 0 };
         let state = lua.state_mut();
         state.hook.hook_func = Val::Function(hook.gc_ref());
         state.gc.set_alloc_limit(MEMORY_BYTES_MAX);
-        Ok(Self { lua, globals, protect, on_error })
+        Ok(Self { lua, globals, protect, on_error, kept })
     }
 
     /// Returns true if the state is worth keeping.
@@ -117,15 +145,40 @@ impl Engine {
             (LOOK_INSTRUCTIONS, LOOK_INSTRUCTIONS);
     }
 
+    /// The function of a script with this SHA-1, which is compiled if none is kept.
+    fn function(&mut self, sha: &str, source: &[u8]) -> Result<Function, End> {
+        if let Some(function) = self.kept.by_sha.get(sha) {
+            return Ok(*function);
+        }
+        let function = self.compile(source)?;
+        if source.len() > KEPT_SOURCE_BYTES_MAX {
+            return Ok(function);
+        }
+        let failed = |error: rilua::LuaError| End::Text(format!("ERR {error}").into());
+        if self.kept.source_bytes + source.len() > KEPT_SOURCE_BYTES_MAX {
+            self.kept.anchor = anchor_kept(&mut self.lua).map_err(failed)?;
+            self.kept.by_sha.clear();
+            self.kept.source_bytes = 0;
+        }
+        let state = self.lua.state_mut();
+        let key = state.create_string(sha.as_bytes());
+        let anchor = self.kept.anchor;
+        anchor.raw_set(state, key, Val::Function(function.gc_ref())).map_err(failed)?;
+        state.gc.barrier_back(anchor.gc_ref());
+        self.kept.by_sha.insert(sha.to_owned(), function);
+        self.kept.source_bytes += source.len();
+        Ok(function)
+    }
+
     /// Runs a script and writes its reply.
     pub(super) fn run(
         &mut self,
-        source: &[u8],
+        (sha, source): (&str, &[u8]),
         (keys, arguments): (&[&[u8]], &[&[u8]]),
         out: &mut Reply,
     ) -> Result<(), End> {
         let failed = |error: rilua::LuaError| End::Text(format!("ERR {error}").into());
-        let function = self.compile(source)?;
+        let function = self.function(sha, source)?;
         for (name, words) in [("KEYS", keys), ("ARGV", arguments)] {
             let table = self.list(words).map_err(failed)?;
             let state = self.lua.state_mut();

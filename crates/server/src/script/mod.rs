@@ -36,7 +36,7 @@ use library::LibraryEngine;
 
 use crate::{
     log::LogLevel,
-    resp::{Args, Reply},
+    resp::{Args, OwnedArgs, Reply},
 };
 
 /// How long a script may hold its worker's other clients up.
@@ -104,6 +104,8 @@ pub(crate) enum Program<'p> {
 struct Running {
     /// None while a library is loaded that nobody waits for.
     host: Option<Rc<RefCell<dyn Host>>>,
+    /// The words and the reply of a call; the call has them while it is made.
+    words: OwnedArgs,
     out: Reply,
     ended: Option<End>,
     began: Instant,
@@ -195,6 +197,7 @@ impl Running {
     ) -> Self {
         Self {
             host,
+            words: OwnedArgs::default(),
             out: Reply::new(REPLY_BYTES_MAX),
             ended: None,
             began: Instant::now(),
@@ -232,7 +235,7 @@ pub(crate) fn run(
             api::SHA.set(sha.to_owned());
             RUNNING.set(Some(Running::new(Some(host), may_take_long, None)));
             let ran = catch_unwind(AssertUnwindSafe(|| {
-                let done = engine.run(source, (keys, arguments), out);
+                let done = engine.run((sha, source), (keys, arguments), out);
                 (done, engine)
             }));
             let ended = RUNNING.take().and_then(|running| running.ended);

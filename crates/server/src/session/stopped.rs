@@ -184,7 +184,7 @@ impl Session {
     /// look at what is there.
     fn run_again(&mut self, server: &Server, blocked: &Blocked, out: &mut Reply) -> bool {
         let from = out.len();
-        let call = (blocked.command, blocked.args.args());
+        let (call, began) = ((blocked.command, blocked.args.args()), Instant::now());
         let slot = COMMANDS.slot_of(call.0, call.1);
         if let Some(text) = self.denial(server, (call.0, slot, call.1)) {
             self.running = None;
@@ -193,6 +193,9 @@ impl Session {
             return true;
         }
         let waits = self.runner(server, out).alone(call).is_some();
+        if !waits {
+            self.note_if_slow(server, call, began.elapsed());
+        }
         let is_other_type =
             !blocked.wait.answers_wrong_type && out.bytes()[from..].starts_with(WRONG_TYPE);
         if waits || is_other_type {

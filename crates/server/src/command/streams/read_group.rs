@@ -1,5 +1,7 @@
 //! `XREADGROUP`: new entries for a consumer of a group, or those that it has not acknowledged.
 
+use std::collections::BTreeMap;
+
 use super::{
     Group, Range, counters, edge, find, ids,
     read::{self, Reading},
@@ -61,21 +63,27 @@ fn locate(
     })
 }
 
-/// Counts the elements that will be gone through, up to some more than are few.
+/// Counts the elements that will be gone through, up to some more than are few. If `most` of each
+/// stream are few together, new ones are only looked for: then `most` stands for their number.
 fn count(
     context: &Context<'_, '_>,
     (meta, group): (&StreamMeta, &mut Group),
-    (wanted, most, consumer): (Wanted, u64, &[u8]),
+    (wanted, consumer): (Wanted, &[u8]),
+    reading: &Reading<'_>,
 ) -> Result<u64, Fault> {
-    let mut found = 0;
+    let (most, mut found) = (reading.most, 0);
     let mut goes_on = || {
         found += 1;
         Ok(found < most && found <= FEW_ELEMENTS)
     };
     match wanted {
         Wanted::New => {
-            if let Some(range) = Range::after(group.record.last) {
+            let Some(range) = Range::after(group.record.last) else { return Ok(0) };
+            let streams = reading.streams().count() as u64;
+            if most.saturating_mul(streams) > FEW_ELEMENTS {
                 visit_entries(&context.txn, meta, range, |_, _| goes_on())?;
+            } else if !reading.may_wait(context) || edge(&context.txn, meta, range)?.is_some() {
+                return Ok(most);
             }
         }
         Wanted::History(id) => {
@@ -93,15 +101,17 @@ fn count(
 pub(in crate::command) fn xreadgroup(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let reading = Reading::parse(args, true)?;
     let (name, consumer) = reading.group.unwrap_or_default();
-    let (mut elements, mut is_ready) = (0, false);
+    let (mut elements, mut is_ready, mut last) = (0, false, None);
     for (key, text) in reading.streams() {
         let (meta, mut group) = locate(context, key, name)?;
         let wanted = wanted(text)?;
-        let chosen = (wanted, reading.most, consumer);
-        let found = count(context, (&meta, &mut group), chosen)?;
+        let found = count(context, (&meta, &mut group), (wanted, consumer), &reading)?;
         is_ready |= found > 0 || wanted != Wanted::New;
         elements += found;
+        last = Some((meta, group));
     }
+    // Of several streams one may be named twice: what is found of it changes in between.
+    let mut only = last.filter(|_| reading.streams().count() == 1);
     check_member(consumer)?;
     if !is_ready && reading.may_wait(context) {
         return reading.nothing(context, None);
@@ -109,7 +119,11 @@ pub(in crate::command) fn xreadgroup(context: &mut Context<'_, '_>, args: Args<'
     context.check_length(elements)?;
     let (start, mut served) = (context.out.len(), 0);
     for (key, text) in reading.streams() {
-        served += usize::from(serve(context, &reading, key, wanted(text)?)?);
+        let located = match only.take() {
+            Some(located) => located,
+            None => locate(context, key, name)?,
+        };
+        served += usize::from(serve(context, &reading, (key, wanted(text)?), located)?);
     }
     if served == 0 {
         return reading.nothing(context, None);
@@ -122,42 +136,36 @@ pub(in crate::command) fn xreadgroup(context: &mut Context<'_, '_>, args: Args<'
 fn serve(
     context: &mut Context<'_, '_>,
     reading: &Reading<'_>,
-    key: &[u8],
-    wanted: Wanted,
+    (key, wanted): (&[u8], Wanted),
+    (meta, mut group): (StreamMeta, Group),
 ) -> Result<bool, Fault> {
-    let (name, consumer) = reading.group.unwrap_or_default();
-    let (meta, mut group) = locate(context, key, name)?;
+    let (_, consumer) = reading.group.unwrap_or_default();
     let number = group.make_consumer(&mut context.txn, consumer, key)?;
+    let from = context.out.len();
+    read::open_stream(context.out, key);
     let replied = match wanted {
         Wanted::History(id) => {
-            read::open_stream(context.out, key);
             history(context, (&meta, &mut group), number, (id, reading.most))?;
             true
         }
-        Wanted::New => {
-            let range = Range::after(group.record.last);
-            match range.map(|range| edge(&context.txn, &meta, range)).transpose()?.flatten() {
-                Some(_) => {
-                    read::open_stream(context.out, key);
-                    deliver(context, (&meta, &mut group), number, reading)?;
-                    true
-                }
-                None => false,
-            }
-        }
+        Wanted::New => deliver(context, (&meta, &mut group), number, reading)? > 0,
     };
+    if !replied {
+        context.out.truncate(from);
+    }
     group.save(&mut context.txn)?;
     Ok(replied)
 }
 
-/// Replies with entries that were delivered to no one, which are pending from now on.
+/// Replies with entries that were delivered to no one, which are pending from now on; returns how
+/// many.
 fn deliver(
     context: &mut Context<'_, '_>,
     (meta, group): (&StreamMeta, &mut Group),
     consumer: u64,
     reading: &Reading<'_>,
-) -> Done {
-    let Some(range) = Range::after(group.record.last) else { return Ok(()) };
+) -> Result<usize, Fault> {
+    let Some(range) = Range::after(group.record.last) else { return Ok(0) };
     let Context { txn, out, .. } = context;
     let (start, mut ids) = (out.len(), Vec::new());
     visit_entries(txn, meta, range, |id, value| {
@@ -165,19 +173,28 @@ fn deliver(
         write_entry(out, id, value)?;
         Ok((ids.len() as u64) < reading.most && !out.overflowed())
     })?;
+    let (Some(first), Some(last)) = (ids.first().copied(), ids.last().copied()) else {
+        return Ok(0);
+    };
     context.out.array_before(start, ids.len());
     let now_ms = context.txn.now_ms;
-    for id in ids {
-        counters::advance(meta, &mut group.record, id);
-        if reading.no_ack {
-            continue;
-        }
-        // It may be pending if the group was moved back.
-        let before = group.pending(&context.txn, id)?;
-        let record = PendingRecord { consumer, delivered_ms: now_ms, count: 1 };
-        group.put_pending(&mut context.txn, id, before.as_ref(), &record)?;
+    // Some may be pending if the group was moved back.
+    let mut before = BTreeMap::new();
+    if !reading.no_ack {
+        group.visit_pending(&context.txn, (first, last), false, |id, record| {
+            before.insert(id, record);
+            Ok(true)
+        })?;
     }
-    group.change(&context.txn, consumer, |record, now_ms| record.active_ms = Some(now_ms))
+    for id in &ids {
+        counters::advance(meta, &mut group.record, *id);
+        if !reading.no_ack {
+            let record = PendingRecord { consumer, delivered_ms: now_ms, count: 1 };
+            group.put_pending(&mut context.txn, *id, before.get(id), &record)?;
+        }
+    }
+    group.change(&context.txn, consumer, |record, now_ms| record.active_ms = Some(now_ms))?;
+    Ok(ids.len())
 }
 
 /// Replies with the entries after this one that are pending for the consumer.
