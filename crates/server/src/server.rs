@@ -21,6 +21,7 @@ use crate::{
     cursors::Cursors,
     db::Databases,
     descriptors, disk,
+    effort::MostSteps,
     error::ServeError,
     health::Health,
     history::{History, Now},
@@ -75,6 +76,8 @@ pub(crate) struct Server {
     /// The port that clients come to; 0 if there is none.
     pub(crate) port: AtomicU64,
     stopping: AtomicBool,
+    /// The most steps that a worker has made for one client while others waited.
+    pub(crate) most_steps: MostSteps,
     stop: Notify,
     pub(crate) scripts: Scripts,
     /// The server itself, for a script, which outlives no call but cannot borrow.
@@ -151,6 +154,7 @@ impl Server {
             run_id: run_id[..40].to_owned(),
             port: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+            most_steps: MostSteps::default(),
             stop: Notify::new(),
             scripts: Scripts::default(),
             this: OnceLock::new(),

@@ -19,6 +19,7 @@ use rhumb::{Batch, Error, Keyspace, Result, Slice};
 
 use crate::{
     db::{Databases, Db},
+    effort,
     encode::{Entry, Kind, Meta, entry, member},
     key_event::{EventClass, KeyEvent},
     listeners::{Changed, Topic},
@@ -164,10 +165,12 @@ impl<'s> Txn<'s> {
     }
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Slice>> {
-        match self.written(space, key) {
-            Some(written) => Ok(written),
-            None => space.of(self.db()?).get(key),
-        }
+        let value = match self.written(space, key) {
+            Some(written) => written,
+            None => space.of(self.db()?).get(key)?,
+        };
+        effort::entry(value.as_ref().map_or(0, |value| value.len()));
+        Ok(value)
     }
 
     /// What is pending for a key.
@@ -210,8 +213,10 @@ impl<'s> Txn<'s> {
         } else {
             overlays.note_other();
         }
+        let bytes = key.len() + value.as_ref().map_or(0, Vec::len);
+        effort::entry(bytes);
         self.pending.count += 1;
-        self.pending.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+        self.pending.bytes += bytes;
         let pending = &mut self.pending.writes;
         let at = pending.iter().position(|(n, s, _)| (*n, *s) == (number, space));
         let at = at.unwrap_or_else(|| {
@@ -245,6 +250,7 @@ impl<'s> Txn<'s> {
             Some(value) => value,
             None => self.db()?.keys.get(key)?,
         };
+        effort::entry(value.as_ref().map_or(0, |value| value.len()));
         let Some(value) = value else { return Ok(None) };
         Ok(Some(Entry::decode(value).ok_or_else(damaged)?))
     }
@@ -314,6 +320,7 @@ impl<'s> Txn<'s> {
         if let Some(batch) = &mut self.overwrites {
             let db = self.databases.numbered(self.number)?;
             batch.insert_parts(&db.keys, key, &[&[Kind::String as u8], bytes]);
+            effort::entry(bytes.len());
             self.overwritten += 1;
             self.touch(key);
             return Ok(());
@@ -511,6 +518,7 @@ pub(crate) struct Directed {
 impl Directed {
     /// As `next`, for a caller that only looks at the pair.
     fn next_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
+        effort::steps(1);
         if self.reverse { self.stored.next_back_with(look) } else { self.stored.next_with(look) }
     }
 }
@@ -519,6 +527,7 @@ impl Iterator for Directed {
     type Item = Result<(Slice, Slice)>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        effort::steps(1);
         if self.reverse { self.stored.next_back() } else { self.stored.next() }
     }
 }

@@ -1,11 +1,12 @@
 //! Runs the commands that a script calls, over the writes that are pending.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{cell::Cell, collections::HashSet, sync::Arc};
 
 use super::{Client, Context, Flags, Locking, find, keys_of};
 use crate::{
     clients::ClientInfo,
     fault::Fault,
+    places::LearnWhere,
     resp::{Args, Reply},
     script::{End, Host, Refused},
     server::Server,
@@ -21,6 +22,8 @@ pub(super) struct ScriptHost {
     /// The keys that are locked; `None` if all are.
     locked: Option<HashSet<Vec<u8>>>,
     is_read_only: bool,
+    /// True if the script may take long.
+    may_take_long: bool,
     kills: u64,
 }
 
@@ -50,6 +53,7 @@ impl ScriptHost {
             pending: Pending::default(),
             locked,
             is_read_only,
+            may_take_long: context.may_take_long,
             kills,
         })
     }
@@ -98,7 +102,9 @@ impl Host for ScriptHost {
             out,
             in_exec: true,
             must_wait: false,
-            may_take_long: true,
+            may_take_long: self.may_take_long,
+            learns: if self.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere },
+            spent: Cell::default(),
             absent: 0,
         };
         let done = (command.run)(&mut context, args);
@@ -108,6 +114,7 @@ impl Host for ScriptHost {
         match done {
             Ok(()) => Ok(()),
             Err(Fault::Engine(error)) => Err(Refused::End(End::Engine(error))),
+            Err(Fault::TakesLong) => Err(Refused::End(End::TakesLong)),
             Err(fault) => {
                 out.truncate(0);
                 fault.write(out);
