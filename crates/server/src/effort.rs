@@ -1,8 +1,8 @@
 //! How much a worker does for one client before it lets the others go on: a count of steps, not a
 //! time, for the test of isolation.
 //!
-//! A step is an entry that is looked up, walked over or written, or [`BYTES_OF_STEP`] of its value
-//! or of a reply. Steps are counted in builds that check their assertions, and cost nothing in
+//! A step is an entry that is looked up, walked over or written, or [`BYTES_OF_STEP`] that are
+//! written or replied. Steps are counted in builds that check their assertions, and cost nothing in
 //! others.
 
 use std::{
@@ -12,9 +12,6 @@ use std::{
 
 /// Bytes that count as one step: copying them takes less time than looking an entry up.
 const BYTES_OF_STEP: usize = 256;
-
-/// Bytes of a reply that count as one step.
-const BYTES_OF_ELEMENT: usize = 32;
 
 thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
@@ -34,10 +31,10 @@ pub(crate) fn steps(steps: u64) {
     }
 }
 
-/// Counts a reply of this number of bytes: a short element of one is a step.
+/// Counts a reply of this number of bytes.
 #[inline]
 pub(crate) fn reply(bytes: usize) {
-    steps((bytes / BYTES_OF_ELEMENT) as u64);
+    steps((bytes / BYTES_OF_STEP) as u64);
 }
 
 /// Does what takes long while another thread serves the worker's other clients: it does not count.

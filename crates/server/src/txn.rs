@@ -169,7 +169,7 @@ impl<'s> Txn<'s> {
             Some(written) => written,
             None => space.of(self.db()?).get(key)?,
         };
-        effort::entry(value.as_ref().map_or(0, |value| value.len()));
+        effort::steps(1);
         Ok(value)
     }
 
@@ -250,7 +250,7 @@ impl<'s> Txn<'s> {
             Some(value) => value,
             None => self.db()?.keys.get(key)?,
         };
-        effort::entry(value.as_ref().map_or(0, |value| value.len()));
+        effort::steps(1);
         let Some(value) = value else { return Ok(None) };
         Ok(Some(Entry::decode(value).ok_or_else(damaged)?))
     }

@@ -14,7 +14,7 @@ pub(crate) type Case = (&'static str, &'static [&'static str]);
 const MANY: usize = 100_000;
 
 /// Bytes of the large string for each element.
-const BYTES_OF_ELEMENT: usize = 64;
+const BYTES_OF_ELEMENT: usize = 256;
 
 /// Elements that are added by one command while the collections are made.
 const CHUNK: usize = 500;
@@ -102,7 +102,7 @@ pub(crate) const CASES: &[Case] = &[
     ("bitcount", &["> BITCOUNT T"]),
     (
         "bitfield",
-        &["COPY T t REPLACE", "> BITFIELD t SET u8 0 1", "> BITFIELD fresh SET u8 400000000 1"],
+        &["COPY T t REPLACE", "> BITFIELD t SET u8 0 1", "> BITFIELD fresh SET u8 40000000 1"],
     ),
     ("bitfield_ro", &["> BITFIELD_RO T GET u8 0"]),
     ("bitop", &["> BITOP NOT t T"]),
@@ -173,7 +173,7 @@ pub(crate) const CASES: &[Case] = &[
     ("httl", &["> HTTL HT FIELDS {many} m*"]),
     ("hvals", &["> HVALS H"]),
     ("keys", &["> KEYS *", "> KEYS *nothing*"]),
-    ("lcs", &["SETRANGE a 20000 x", "SETRANGE b 20000 y", "> LCS a b"]),
+    ("lcs", &["SETRANGE a 4000 x", "SETRANGE b 4000 y", "> LCS a b"]),
     ("lindex", &["> LINDEX L {half}"]),
     ("linsert", &["COPY L t REPLACE", "> LINSERT t BEFORE {half} new"]),
     ("llen", &["> LLEN L"]),
@@ -214,7 +214,7 @@ pub(crate) const CASES: &[Case] = &[
     ("sdiff", &["> SDIFF S S2"]),
     ("sdiffstore", &["> SDIFFSTORE t S S2"]),
     ("set", &["> SET t {blob}", "> SET t {blob} GET"]),
-    ("setbit", &["COPY T t REPLACE", "> SETBIT t 9 1", "> SETBIT fresh2 400000000 1"]),
+    ("setbit", &["COPY T t REPLACE", "> SETBIT t 9 1", "> SETBIT fresh2 40000000 1"]),
     ("setex", &["> SETEX t 1000 {blob}"]),
     ("setrange", &["COPY T t REPLACE", "> SETRANGE t 0 y", "> SETRANGE fresh3 {bytes} y"]),
     ("sinter", &["> SINTER S S2"]),
