@@ -8,6 +8,7 @@ mod apps;
 mod clients;
 mod data;
 mod hostile;
+mod isolation;
 mod planted;
 mod rdma;
 mod redis_bench;
@@ -36,6 +37,8 @@ Tasks:
   rdma    Run the remote tier's tests over RDMA, in a virtual machine with a software device.
           `cargo xtask rdma --help` says what it needs.
   hostile Set hostile clients on `rhumb serve` and measure what a healthy one feels.
+  isolation
+          Measure what clients of `rhumb serve` wait while another one runs long commands.
   redis-bench
           Measure `rhumb serve` beside Redis, in turns. `cargo xtask redis-bench --help` says how.
 ";
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Some("clients") => clients::run(&args[1..]),
         Some("rdma") => rdma::run(&repository_root(), &args[1..]),
         Some("hostile") => hostile::run(&args[1..]),
+        Some("isolation") => isolation::run(&args[1..]),
         Some("redis-bench") => redis_bench::run(&args[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");

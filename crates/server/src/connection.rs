@@ -24,7 +24,7 @@ use crate::{
     log::Event,
     resp::{Frames, Parser, Reply},
     server::Server,
-    session::Session,
+    session::{SLICE, Session},
     unsent::Unsent,
     worker_state::WorkerState,
 };
@@ -245,6 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             while at < complete && !self.session.client.closing {
                 let ran = self.run_some(at);
                 at += ran;
+                let is_over = self.session.clock.saturating_duration_since(mark) >= SLICE;
                 mark = self.note_time(mark, ran);
                 if self.session.is_waiting() {
                     // After all clients whose commands are here were served, so that one commit is
@@ -261,6 +262,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     mark = Instant::now();
                 }
                 self.let_waiting_look().await;
+                if is_over && at < complete {
+                    // The others, too, have a slice.
+                    tokio::task::yield_now().await;
+                    mark = Instant::now();
+                    self.session.clock = mark;
+                }
                 if self.out.overflowed() {
                     self.out.clear(0);
                     self.out.error("ERR the reply is larger than the server sends");

@@ -20,6 +20,7 @@ use rhumb::{Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result};
 use crate::{
     config::Fsync,
     count::Count,
+    effort::beside_others,
     encode::{
         format::{
             DATABASES, FORMAT_VERSION, SYSTEM_KEYSPACE, SYSTEM_MAP, SYSTEM_NEXT_ID, SYSTEM_VERSION,
@@ -80,6 +81,8 @@ pub(crate) struct Databases {
     pub(crate) ended_keys: AtomicU64,
     /// Batches that were submitted and are not finished.
     pub(crate) submitted: AtomicUsize,
+    /// Commits under way that take long.
+    pub(crate) large_commits: AtomicUsize,
     pub(crate) locks: Locks,
     pub(crate) watches: Watches,
     pub(crate) waiters: Waiters,
@@ -148,6 +151,7 @@ impl Databases {
             unsynced: AtomicBool::new(true),
             ended_keys: AtomicU64::new(0),
             submitted: AtomicUsize::new(0),
+            large_commits: AtomicUsize::new(0),
             locks: Locks::default(),
             watches: Watches::new(interest.clone()),
             waiters: Waiters::new(interest.clone()),
@@ -344,8 +348,18 @@ impl Databases {
     #[inline]
     pub(crate) fn commit_submitted(&self) {
         if self.submitted.load(Ordering::Relaxed) > 0 {
-            self.engine.commit_submitted();
+            self.committing(|| self.engine.commit_submitted());
         }
+    }
+
+    /// Commits something. While a large commit is under way, for which others wait, another thread
+    /// serves the worker's other clients.
+    #[inline]
+    pub(crate) fn committing<T>(&self, commit: impl FnOnce() -> T) -> T {
+        if self.large_commits.load(Ordering::Relaxed) == 0 {
+            return commit();
+        }
+        beside_others(commit)
     }
 
     /// What a commit survives before it is acknowledged.

@@ -4,12 +4,17 @@
 //! A command's handler is the same in all cases; what differs is where its reads come from and
 //! where its writes go.
 
+use std::cell::Cell;
+
 use crate::{
     command::{COMMANDS, Client, Command, Context, Done, Flags, Locking, keys_of},
     commit::{self, CommitGroups, CommitHandle},
     db::{Databases, now_ms},
+    effort,
     fault::{Fault, Wait},
     locks::Held,
+    places::LearnWhere,
+    ranks::Learning,
     resp::{Args, Reply},
     server::Server,
     txn::Txn,
@@ -52,10 +57,43 @@ fn lock<'s>(
 /// A command and its arguments, which are right for it.
 pub(crate) type Call<'a> = (&'static Command, Args<'a>);
 
+/// Runs a read that takes long, one of several that are run together.
+#[cold]
+fn read_long(context: &mut Context<'_, '_>, (command, args): Call<'_>) -> Done {
+    // Its entries may have been taken of those that were read ahead.
+    context.txn.go_on_at(usize::MAX);
+    context.may_take_long = true;
+    let done = effort::beside_others(|| (command.run)(context, args));
+    context.may_take_long = false;
+    done
+}
+
 /// Counts a call that replies with an error.
 #[cold]
 fn count_failed(server: &Server, (command, args): Call<'_>) {
     server.metrics.by_command.count_failed(COMMANDS.slot_of(command, args));
+}
+
+/// Arguments, and bytes of all arguments, past which commands are not run while the worker's other
+/// clients wait: a look at each argument takes some hundred nanoseconds, and a copy of the bytes as
+/// long as the commit of a full group.
+const FEW_ARGUMENTS: usize = 1024;
+const FEW_BYTES: usize = 1 << 20;
+
+/// How often the order of a sorted set is learned while its key is not locked, for one command. It
+/// is learned again if it was forgotten meanwhile; after that it is learned under the lock.
+const LEARNED_BESIDE_MAX: usize = 3;
+
+/// Returns true if a call has arguments that take long.
+fn has_many_arguments(args: Args<'_>) -> bool {
+    args.len() > FEW_ARGUMENTS || args.bytes() > FEW_BYTES
+}
+
+/// Returns true if calls that are run together have arguments that take long.
+fn have_many_arguments<'a>(calls: impl Iterator<Item = Call<'a>>) -> bool {
+    let add = |(all, bytes), (_, args): Call<'a>| (all + args.len(), bytes + args.bytes());
+    let (all, bytes) = calls.fold((0, 0), add);
+    all > FEW_ARGUMENTS || bytes > FEW_BYTES
 }
 
 /// What the commands of one client are run with.
@@ -91,6 +129,8 @@ impl<'s> Runner<'_, 's> {
             in_exec: false,
             must_wait,
             may_take_long: false,
+            learns: LearnWhere::Nowhere,
+            spent: Cell::default(),
             absent: 0,
         }
     }
@@ -109,12 +149,14 @@ impl<'s> Runner<'_, 's> {
     pub(crate) fn alone(&mut self, call: Call<'_>) -> Option<Box<Wait>> {
         let from = self.out.len();
         let mut done = Err(Fault::TakesLong);
-        if !call.0.flags.has(Flags::SLOW) {
-            done = self.attempt(call, false);
+        if !call.0.flags.has(Flags::SLOW) && !has_many_arguments(call.1) {
+            let _counting = self.server.most_steps.begin();
+            done = self.attempt(call, LearnWhere::Nowhere);
+            effort::reply(self.out.len().saturating_sub(from));
         }
         if let Err(Fault::TakesLong) = done {
             self.out.truncate(from);
-            done = tokio::task::block_in_place(|| self.attempt(call, true));
+            done = effort::beside_others(|| self.attempt_long(call));
         }
         if let Err(Fault::Wait(wait)) = done {
             self.out.truncate(from);
@@ -124,10 +166,31 @@ impl<'s> Runner<'_, 's> {
         None
     }
 
-    fn attempt(&mut self, (command, args): Call<'_>, may_take_long: bool) -> Done {
+    /// Runs a command while another thread serves the worker's other clients.
+    fn attempt_long(&mut self, call: Call<'_>) -> Done {
+        let from = self.out.len();
+        for _ in 0..LEARNED_BESIDE_MAX {
+            let done = self.attempt(call, LearnWhere::Beside);
+            let Err(Fault::Learn(learning)) = done else { return done };
+            self.out.truncate(from);
+            self.learn(call, *learning)?;
+        }
+        self.attempt(call, LearnWhere::Here)
+    }
+
+    /// Learns an order that a command asks for. The command's keys are locked only at the end.
+    fn learn(&self, (command, args): Call<'_>, mut learning: Learning) -> Done {
+        if let Some(blocks) = learning.walk()? {
+            let _locks = lock(&self.server.databases, self.groups, command, args);
+            learning.finish(&self.server.databases.ranks, blocks)?;
+        }
+        Ok(())
+    }
+
+    fn attempt(&mut self, (command, args): Call<'_>, learns: LearnWhere) -> Done {
         let locks = lock(&self.server.databases, self.groups, command, args);
         let mut context = self.context();
-        context.may_take_long = may_take_long;
+        (context.may_take_long, context.learns) = (learns != LearnWhere::Nowhere, learns);
         context.txn.is_read = command.flags.has(Flags::READ);
         let done = (command.run)(&mut context, args);
         let done = done.and_then(|()| Ok(commit::transaction(&mut context.txn)?));
@@ -147,6 +210,10 @@ impl<'s> Runner<'_, 's> {
         (command, args): Call<'_>,
     ) -> Result<Option<CommitHandle>, Fault> {
         let (databases, groups, from) = (&self.server.databases, self.groups, self.out.len());
+        if has_many_arguments(args) {
+            return Err(Fault::TakesLong);
+        }
+        let _counting = self.server.most_steps.begin();
         let joined = groups.join(databases, keys_of(command, args), |pending| {
             let mut context = self.context();
             std::mem::swap(&mut context.txn.pending, pending);
@@ -179,6 +246,19 @@ impl<'s> Runner<'_, 's> {
         (len, keys): (usize, usize),
         most: usize,
     ) -> usize {
+        if keys > FEW_ARGUMENTS {
+            return effort::beside_others(|| self.read_run(calls, (len, keys), most));
+        }
+        let _counting = self.server.most_steps.begin();
+        self.read_run(calls, (len, keys), most)
+    }
+
+    fn read_run<'a>(
+        &mut self,
+        calls: impl Iterator<Item = Call<'a>> + Clone,
+        (len, keys): (usize, usize),
+        most: usize,
+    ) -> usize {
         // Each names a key, at least.
         let is_one_each = keys == len;
         let _locks = if is_one_each { Held::Nothing } else { self.lock_reads(calls.clone()) };
@@ -194,7 +274,12 @@ impl<'s> Runner<'_, 's> {
         for (command, args) in calls {
             let from = context.out.len();
             context.txn.go_on_at(at);
-            if let Err(fault) = (command.run)(&mut context, args) {
+            let mut done = (command.run)(&mut context, args);
+            if let Err(Fault::TakesLong) = done {
+                context.out.truncate(from);
+                done = read_long(&mut context, (command, args));
+            }
+            if let Err(fault) = done {
                 count_failed(context.server, (command, args));
                 context.out.truncate(from);
                 fault.report(&context.server.databases, context.out);
@@ -231,6 +316,18 @@ impl<'s> Runner<'_, 's> {
     ///
     /// From the engine; nothing is written then, replies neither.
     pub(crate) fn overwrite_together<'a>(
+        &mut self,
+        calls: impl Iterator<Item = Call<'a>> + Clone,
+        may_wait: bool,
+    ) -> rhumb::Result<Option<CommitHandle>> {
+        if have_many_arguments(calls.clone()) {
+            return effort::beside_others(|| self.overwrite_run(calls, false));
+        }
+        let _counting = self.server.most_steps.begin();
+        self.overwrite_run(calls, may_wait)
+    }
+
+    fn overwrite_run<'a>(
         &mut self,
         calls: impl Iterator<Item = Call<'a>> + Clone,
         may_wait: bool,

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use crate::{db::Databases, resp::Reply};
+use crate::{db::Databases, ranks::Learning, resp::Reply};
 
 /// Why a command did nothing; the client is told, or the command is run again in another way.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     Wait(Box<Wait>),
     /// It takes longer than a worker's other clients are to wait: it is run again beside them.
     TakesLong,
+    /// The order of a sorted set is to be learned first, while the command's keys are not locked.
+    Learn(Box<Learning>),
 }
 
 /// What a client waits for that has sent a blocking command.
@@ -85,7 +87,7 @@ impl Fault {
             Self::Engine(error) => out.error(&failure(error)),
             // Where a command may not wait.
             Self::Wait(wait) => (wait.on_timeout)(out),
-            Self::TakesLong => out.error("ERR the command takes too long here"),
+            Self::TakesLong | Self::Learn(_) => out.error("ERR the command takes too long here"),
         }
     }
 }

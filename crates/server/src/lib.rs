@@ -41,6 +41,7 @@ mod cursors;
 mod db;
 mod descriptors;
 mod disk;
+mod effort;
 mod encode;
 mod error;
 mod execute;
@@ -193,6 +194,14 @@ impl fmt::Debug for Stop {
 }
 
 impl Running {
+    /// The most steps that a worker has made for one client while its others waited, since this was
+    /// asked for last: see `effort.rs`. For the test of isolation; 0 in release builds.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn take_most_steps(&self) -> u64 {
+        self.stop.0.most_steps.take()
+    }
+
     /// Starts a server in threads of its own. It writes no log.
     ///
     /// # Errors

@@ -5,16 +5,24 @@
 //! ascending order of stripes, (3) holds them over no `await`, (4) takes no others meanwhile, and
 //! (5) calls `Databases::commit_submitted` before it reads: a `SET` may have been submitted under
 //! these locks and be waiting for its commit without them. A commit group holds locks for longer
-//! and takes more meanwhile, but waits for none while it has some.
+//! and takes more meanwhile, but waits for none while it has some. While a worker waits for a lock,
+//! another thread serves its other clients.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::effort::beside_others;
+
 /// How many stripes. Two unrelated writers meet in one with this chance, and taking all of them
 /// costs some ten microseconds.
 const STRIPES: usize = 1024;
+
+/// How long a worker waits for a lock before another thread takes over its other clients: a command
+/// that may take long can hold it for seconds. Longer than nearly all commands that a worker runs
+/// itself, and a small part of the millisecond that clients are to wait for others at most.
+pub(crate) const BRIEF: Duration = Duration::from_micros(200);
 
 /// All stripes.
 #[derive(Debug)]
@@ -46,6 +54,18 @@ pub(crate) enum Held<'a> {
     ManyExclusive(Vec<RwLockWriteGuard<'a, ()>>),
 }
 
+/// Locks a stripe against writers.
+fn read(stripe: &RwLock<()>) -> RwLockReadGuard<'_, ()> {
+    let held = stripe.try_read().or_else(|| stripe.try_read_for(BRIEF));
+    held.unwrap_or_else(|| beside_others(|| stripe.read()))
+}
+
+/// Locks a stripe against everyone.
+fn write(stripe: &RwLock<()>) -> RwLockWriteGuard<'_, ()> {
+    let held = stripe.try_write().or_else(|| stripe.try_write_for(BRIEF));
+    held.unwrap_or_else(|| beside_others(|| stripe.write()))
+}
+
 impl Default for Locks {
     fn default() -> Self {
         Self { stripes: (0..STRIPES).map(|_| Arc::default()).collect() }
@@ -67,7 +87,7 @@ fn stripes_of<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Vec<usize> {
 impl Locks {
     /// Locks one key against writers.
     pub(crate) fn shared(&self, key: &[u8]) -> Held<'_> {
-        Held::Shared(self.stripes[stripe_of(key)].read())
+        Held::Shared(read(&self.stripes[stripe_of(key)]))
     }
 
     /// As [`Locks::shared`], if that is possible without waiting.
@@ -77,23 +97,23 @@ impl Locks {
 
     /// Locks one key against everyone.
     pub(crate) fn exclusive(&self, key: &[u8]) -> Held<'_> {
-        Held::Exclusive(self.stripes[stripe_of(key)].write())
+        Held::Exclusive(write(&self.stripes[stripe_of(key)]))
     }
 
     /// Locks many keys against writers.
     pub(crate) fn many_shared<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Held<'_> {
         let stripes = stripes_of(keys);
-        Held::ManyShared(stripes.into_iter().map(|at| self.stripes[at].read()).collect())
+        Held::ManyShared(stripes.into_iter().map(|at| read(&self.stripes[at])).collect())
     }
 
     /// Locks many keys against everyone.
     pub(crate) fn many_exclusive<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Held<'_> {
         let stripes = stripes_of(keys);
-        Held::ManyExclusive(stripes.into_iter().map(|at| self.stripes[at].write()).collect())
+        Held::ManyExclusive(stripes.into_iter().map(|at| write(&self.stripes[at])).collect())
     }
 
     /// Adds the locks of some keys, against everyone, to those of a commit group. Waits for them
-    /// if the group has none yet; else returns true if all could be had at once.
+    /// briefly if the group has none yet; returns true if all could be had.
     pub(crate) fn gather<'k>(
         &self,
         held: &mut Gathered,
@@ -106,7 +126,10 @@ impl Locks {
                 return true;
             }
             let stripe = &self.stripes[at];
-            let guard = if may_wait { Some(stripe.write_arc()) } else { stripe.try_write_arc() };
+            let guard = match stripe.try_write_arc() {
+                None if may_wait => stripe.try_write_arc_for(BRIEF),
+                guard => guard,
+            };
             let Some(guard) = guard else { return false };
             held.guards.push(guard);
             held.has[word] |= bit;
@@ -124,6 +147,6 @@ impl Locks {
 
     /// Locks every key against everyone.
     pub(crate) fn everything(&self) -> Held<'_> {
-        Held::ManyExclusive(self.stripes.iter().map(|stripe| stripe.write()).collect())
+        Held::ManyExclusive(self.stripes.iter().map(|stripe| write(stripe)).collect())
     }
 }

@@ -5,7 +5,7 @@
 //! A small sorted set is walked over. Of another one, the blocks of [`crate::ranks`] say where to
 //! begin, and a walk over at most one block does the rest.
 
-use std::{cell::RefMut, ops::Bound};
+use std::{cell::RefMut, ops::Bound, sync::Arc};
 
 use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
 use rhumb::Slice;
@@ -13,7 +13,7 @@ use rhumb::Slice;
 use crate::{
     encode::{Meta, member},
     fault::Fault,
-    ranks::{Blocks, Kept, Order, Shifts, range, rest_of},
+    ranks::{Blocks, Kept, Learning, Order, Shifts, range, rest_of},
     txn::{KeyBound, Space, Txn, prefix_range},
 };
 
@@ -34,8 +34,19 @@ fn after(key: &[u8]) -> Vec<u8> {
 pub(crate) struct Places<'m> {
     meta: &'m Meta,
     by_score: bool,
-    /// True if the caller may take long: other clients of its worker are served meanwhile.
-    may_take_long: bool,
+    /// Where the order may be learned.
+    learns: LearnWhere,
+}
+
+/// Where the order of a sorted set is learned that nobody has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LearnWhere {
+    /// Not by this caller, which may not take long.
+    Nowhere,
+    /// While the command's keys are not locked: the command is run again then.
+    Beside,
+    /// Here, under the locks of the keys.
+    Here,
 }
 
 /// Blocks that are learned, while they are read.
@@ -43,8 +54,8 @@ type Learned<'k> = MappedRwLockReadGuard<'k, Blocks>;
 
 impl<'m> Places<'m> {
     /// The order of scores, or of names.
-    pub(crate) fn new(meta: &'m Meta, by_score: bool, may_take_long: bool) -> Self {
-        Self { meta, by_score, may_take_long }
+    pub(crate) fn new(meta: &'m Meta, by_score: bool, learns: LearnWhere) -> Self {
+        Self { meta, by_score, learns }
     }
 
     /// The range of all keys of this order.
@@ -60,7 +71,8 @@ impl<'m> Places<'m> {
     ///
     /// # Errors
     ///
-    /// [`Fault::TakesLong`] if it does and may not; the engine's.
+    /// [`Fault::TakesLong`] if it does and may not; [`Fault::Learn`] if the order is to be learned
+    /// beside; the engine's.
     pub(crate) fn before_start(&self, txn: &Txn<'_>, start: &KeyBound) -> Result<u64, Fault> {
         match start {
             Bound::Unbounded => Ok(0),
@@ -194,7 +206,7 @@ impl<'m> Places<'m> {
         &self,
         txn: &Txn<'_>,
         order: Order,
-        kept: &'k Kept,
+        kept: &'k Arc<Kept>,
         shifts: &[(Vec<u8>, i64)],
     ) -> Result<Learned<'k>, Fault> {
         let shift: i64 = shifts.iter().map(|(_, shift)| shift).sum();
@@ -211,28 +223,19 @@ impl<'m> Places<'m> {
         if let Some(blocks) = known() {
             return Ok(blocks);
         }
-        if !self.may_take_long {
-            return Err(Fault::TakesLong);
+        let members = &txn.db()?.members;
+        match self.learns {
+            LearnWhere::Nowhere => return Err(Fault::TakesLong),
+            LearnWhere::Beside => {
+                let learning = Learning::begin(order, kept, members, self.meta.count);
+                return Err(Fault::Learn(Box::new(learning)));
+            }
+            LearnWhere::Here => {}
         }
-        let _one = kept.learning.lock();
-        if let Some(blocks) = known() {
-            return Ok(blocks);
-        }
-        txn.databases.ranks.keep(kept, self.learn(txn, order)?);
+        txn.databases.ranks.keep(kept, Blocks::learn(order, members, self.meta.count)?);
         let blocks = RwLockReadGuard::try_map(kept.blocks.read(), Option::as_ref);
         blocks
             .map_err(|_| Fault::from("ERR the members of a sorted set are not as many as it says"))
-    }
-
-    /// Walks over all that is stored.
-    fn learn(&self, txn: &Txn<'_>, order: Order) -> Result<Blocks, Fault> {
-        let mut all = txn.db()?.members.range(range(order, None, None));
-        all.hint_len(usize::try_from(self.meta.count).unwrap_or(usize::MAX));
-        let (mut blocks, mut last) = (Blocks::default(), Vec::new());
-        while let Some(pushed) = all.next_with(|key, _| blocks.push(rest_of(key), &mut last)) {
-            pushed?;
-        }
-        Ok(blocks)
     }
 }
 

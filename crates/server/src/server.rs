@@ -23,6 +23,7 @@ use crate::{
     cursors::Cursors,
     db::Databases,
     descriptors, disk,
+    effort::MostSteps,
     error::ServeError,
     health::Health,
     history::{History, Now},
@@ -80,6 +81,8 @@ pub(crate) struct Server {
     /// The port that clients come to; 0 if there is none.
     pub(crate) port: AtomicU64,
     stopping: AtomicBool,
+    /// The most steps that a worker has made for one client while others waited.
+    pub(crate) most_steps: MostSteps,
     stop: Notify,
     pub(crate) scripts: Scripts,
     pub(crate) functions: Functions,
@@ -168,6 +171,7 @@ impl Server {
             run_id: run_id[..40].to_owned(),
             port: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+            most_steps: MostSteps::default(),
             stop: Notify::new(),
             scripts: Scripts::default(),
             functions,

@@ -38,6 +38,9 @@ use run::{Finder, Found, Pipeline, RUN_MAX, Run, is_overwrite, is_shared_read};
 use stopped::Stopped;
 use waiting::WaitingReplies;
 
+/// How long the commands of one client are run before its worker looks at the others.
+pub(crate) const SLICE: Duration = Duration::from_millis(1);
+
 /// Counts the errors that were replied.
 fn count_errors(server: &Server, out: &mut Reply) {
     if out.has_errors() {
@@ -117,8 +120,9 @@ impl Session {
         out: &mut Reply,
     ) -> usize {
         let pipeline = Pipeline::new(buffer, frames);
-        let mut at = from;
+        let (mut at, began) = (from, self.clock);
         while at < pipeline.len()
+            && self.clock.saturating_duration_since(began) < SLICE
             && out.len() < most
             && !self.client.closing
             && !self.has_stopped()

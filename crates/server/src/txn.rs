@@ -20,6 +20,7 @@ use rhumb::{Batch, Error, Keyspace, Result, Slice, Snapshot};
 
 use crate::{
     db::{Databases, Db},
+    effort,
     encode::{Entry, Kind, Meta, entry, member},
     key_event::{EventClass, KeyEvent},
     listeners::{Changed, Topic},
@@ -170,13 +171,15 @@ impl<'s> Txn<'s> {
     }
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Slice>> {
-        match self.written(space, key) {
-            Some(written) => Ok(written),
+        let value = match self.written(space, key) {
+            Some(written) => written,
             None => match self.snapshot {
-                Some(snapshot) => snapshot.keyspace(space.of(self.db()?))?.get(key),
-                None => space.of(self.db()?).get(key),
+                Some(snapshot) => snapshot.keyspace(space.of(self.db()?))?.get(key)?,
+                None => space.of(self.db()?).get(key)?,
             },
-        }
+        };
+        effort::steps(1);
+        Ok(value)
     }
 
     /// What is pending for a key.
@@ -219,8 +222,10 @@ impl<'s> Txn<'s> {
         } else {
             overlays.note_other();
         }
+        let bytes = key.len() + value.as_ref().map_or(0, Vec::len);
+        effort::entry(bytes);
         self.pending.count += 1;
-        self.pending.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+        self.pending.bytes += bytes;
         let pending = &mut self.pending.writes;
         let at = pending.iter().position(|(n, s, _)| (*n, *s) == (number, space));
         let at = at.unwrap_or_else(|| {
@@ -259,6 +264,7 @@ impl<'s> Txn<'s> {
             Some(value) => value,
             None => self.db()?.keys.get(key)?,
         };
+        effort::steps(1);
         let Some(value) = value else { return Ok(None) };
         Ok(Some(Entry::decode(value).ok_or_else(damaged)?))
     }
@@ -328,6 +334,7 @@ impl<'s> Txn<'s> {
         if let Some(batch) = &mut self.overwrites {
             let db = self.databases.numbered(self.number)?;
             batch.insert_parts(&db.keys, key, &[&[Kind::String as u8], bytes]);
+            effort::entry(bytes.len());
             self.overwritten += 1;
             self.touch(key);
             return Ok(());
@@ -529,6 +536,7 @@ pub(crate) struct Directed {
 impl Directed {
     /// As `next`, for a caller that only looks at the pair.
     fn next_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
+        effort::steps(1);
         if self.reverse { self.stored.next_back_with(look) } else { self.stored.next_with(look) }
     }
 }
@@ -537,6 +545,7 @@ impl Iterator for Directed {
     type Item = Result<(Slice, Slice)>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        effort::steps(1);
         if self.reverse { self.stored.next_back() } else { self.stored.next() }
     }
 }

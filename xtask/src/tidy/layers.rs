@@ -82,6 +82,7 @@ const SERVER: Layers = Layers {
         "random",
         "json",
         "glob",
+        "effort",
         "descriptors",
         "disk",
         "notify",

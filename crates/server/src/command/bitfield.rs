@@ -195,7 +195,7 @@ pub(super) fn bitfield(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     }
     let before = context.edit(key, Kind::String)?;
     let mut bytes = before.as_ref().map_or(&[][..], Entry::bytes).to_vec();
-    context.check_length(steps.len() as u64 + elements_of(bytes.len()))?;
+    context.check_length(steps.len() as u64 + elements_of(bytes.len().max(len)))?;
     let grows = len > bytes.len();
     bytes.resize(bytes.len().max(len), 0);
     let mut changes = false;

@@ -1,8 +1,11 @@
 //! A client's state, as far as commands see it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use super::{listening::Listening, transactions::Queue};
@@ -24,7 +27,7 @@ pub(crate) struct Client {
     /// The commands since `MULTI`.
     pub(crate) queue: Option<Queue>,
     /// The watched keys, each with whether it had ended when it was watched.
-    pub(crate) watched: Vec<(WatchedKey, bool)>,
+    pub(crate) watched: HashMap<WatchedKey, bool>,
     /// Set by the writer of a watched key.
     pub(crate) mark: Mark,
     /// What the client listens to; none for an ordinary one.
@@ -59,7 +62,7 @@ impl Client {
             authenticated,
             user,
             queue: None,
-            watched: Vec::new(),
+            watched: HashMap::new(),
             mark: Arc::new(AtomicBool::new(false)),
             listening: None,
             closing: false,

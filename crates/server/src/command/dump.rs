@@ -26,6 +26,7 @@ pub(super) fn payload(
     bytes_max: usize,
 ) -> Result<Option<Vec<u8>>, Fault> {
     let kind = values::kind_of(entry);
+    context.check_bytes(entry.bytes().len())?;
     context.check_length(values::items_of(&context.txn, entry)?.0)?;
     let mut value = ValueBytes::new(kind);
     values::read(&context.txn, entry, |item| -> Result<(), Fault> {

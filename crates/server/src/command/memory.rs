@@ -68,6 +68,7 @@ fn members_bytes(context: &Context<'_, '_>, entry: &Entry, samples: u64) -> Resu
         return Ok(0);
     }
     let meta = context.txn.meta(entry)?;
+    context.check_length(samples.min(meta.count))?;
     let (from, to) = crate::txn::prefix_range(&member::prefix(meta.id));
     let scan = context.txn.scan(Space::Members, from, to, false)?.expecting(samples);
     let (mut bytes, mut read) = (0, 0);

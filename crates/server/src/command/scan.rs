@@ -107,6 +107,7 @@ fn write_page(
     (cursor, page): (u64, &Page<'_>),
     mut write: impl FnMut(&mut Context<'_, '_>, &[u8], &[u8]) -> Result<usize, Fault>,
 ) -> Done {
+    context.check_length(page.count as u64)?;
     let from = begin(context, space, &range, own, cursor)?;
     let pairs = context.txn.scan(space, from, range.1.clone(), false)?;
     let mut pairs = pairs.expecting(page.count as u64 + 1);

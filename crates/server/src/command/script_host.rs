@@ -1,6 +1,7 @@
 //! Runs the commands that a script calls, over the writes that are pending.
 
 use std::{
+    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
 };
@@ -12,6 +13,7 @@ use crate::{
     acl::Place,
     fault::Fault,
     log::LogLevel,
+    places::LearnWhere,
     resp::{Args, Reply},
     script::{End, Host, Refused, RunningScript},
     server::Server,
@@ -32,7 +34,7 @@ pub(super) struct ScriptHost {
     running: Option<Arc<RunningScript>>,
     /// True if the client that runs the script is told of changes of what it reads.
     remembers: bool,
-    /// True if the script is not begun again after a while, since it may take its time.
+    /// True if the script may take long, and so is not begun again after a while.
     may_take_long: bool,
 }
 
@@ -149,7 +151,9 @@ impl Host for ScriptHost {
             out,
             in_exec: true,
             must_wait: false,
-            may_take_long: true,
+            may_take_long: self.may_take_long,
+            learns: if self.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere },
+            spent: Cell::default(),
             absent: 0,
         };
         // A defect of a command ends the script, and loses nothing of the transaction.
@@ -163,6 +167,7 @@ impl Host for ScriptHost {
         match done {
             Ok(()) => Ok(()),
             Err(Fault::Engine(error)) => Err(Refused::End(End::Engine(error))),
+            Err(Fault::TakesLong) => Err(Refused::End(End::TakesLong)),
             Err(fault) => {
                 out.truncate(0);
                 fault.write(out);

@@ -307,6 +307,7 @@ pub(super) fn setrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if offset.saturating_add(piece.len()) > STRING_BYTES_MAX {
         return Err(STRING_TOO_LONG.into());
     }
+    context.check_bytes(offset)?;
     value.resize(value.len().max(offset + piece.len()), 0);
     value[offset..offset + piece.len()].copy_from_slice(piece);
     let expires = before.as_ref().map_or(0, |before| before.expires_ms);

@@ -14,10 +14,16 @@ use crate::{
     commit,
     fault::Fault,
     locks::Held,
+    places::LearnWhere,
     resp::{Args, OwnedArgs},
     server::Server,
     txn::Txn,
 };
+
+/// The most commands, and bytes of them, that an `EXEC` runs while its worker's other clients wait:
+/// a command takes some microseconds.
+const FEW_COMMANDS: usize = 128;
+const FEW_BYTES: usize = 256 << 10;
 
 /// The commands between `MULTI` and `EXEC`.
 #[derive(Default)]
@@ -53,6 +59,21 @@ impl Queue {
     /// Says that a command could not be queued.
     pub(crate) fn spoil(&mut self) {
         self.spoiled = true;
+    }
+
+    /// Returns true if the commands may be tried while other clients wait, and run again if they
+    /// take long after all: they are few, and what they do is in the pending writes alone.
+    fn is_brief(&self, context: &Context<'_, '_>) -> bool {
+        let is_undone = |command: &Command, args: Args<'_>| {
+            (command.flags.has(Flags::READ) || command.flags.has(Flags::WRITE))
+                && !command.flags.has(Flags::SLOW)
+                && !matches!(command.locking_of(args), Locking::Everything | Locking::Own)
+        };
+        self.len() <= FEW_COMMANDS
+            && self.bytes <= FEW_BYTES
+            && context.client.listening.is_none()
+            && !context.server.databases.listeners.monitors.any()
+            && self.commands().all(|(command, args)| is_undone(command, args))
     }
 
     fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
@@ -93,12 +114,12 @@ pub(super) fn watch(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     }
     for key in args.iter_from(1) {
         let watched = (context.client.database, key.to_vec());
-        if context.client.watched.iter().any(|(other, _)| *other == watched) {
+        if context.client.watched.contains_key(&watched) {
             continue;
         }
         let was_there = context.txn.exists(key)?;
         context.server.databases.watches.add(watched.clone(), &context.client.mark);
-        context.client.watched.push((watched, was_there));
+        context.client.watched.insert(watched, was_there);
     }
     context.out.ok();
     Ok(())
@@ -113,7 +134,7 @@ pub(super) fn unwatch(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
 
 /// Takes back all that the client watches.
 pub(crate) fn unwatch_all(server: &Server, client: &mut Client) {
-    for (key, _) in client.watched.drain(..) {
+    for (key, _) in client.watched.drain() {
         server.databases.watches.remove(&key, &client.mark);
     }
     client.mark.store(false, Ordering::Release);
@@ -180,22 +201,42 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         unwatch_all(context.server, context.client);
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
+    let is_brief = !context.may_take_long;
+    if is_brief && !queue.is_brief(context) {
+        set_queue(context.client, Some(queue));
+        return Err(Fault::TakesLong);
+    }
+    let done = run_all(context, &queue);
+    if is_brief && matches!(done, Err(Fault::TakesLong)) {
+        // Nothing has happened: it is run again from its first command on.
+        set_queue(context.client, Some(queue));
+        return done;
+    }
+    unwatch_all(context.server, context.client);
+    done
+}
+
+/// Runs the commands of a transaction and commits what they wrote.
+///
+/// # Errors
+///
+/// [`Fault::TakesLong`] if they do and may not; nothing of the transaction happens then.
+fn run_all(context: &mut Context<'_, '_>, queue: &Queue) -> Done {
     let server = context.server;
-    let locks = lock(server, &queue, context.client);
+    let locks = lock(server, queue, context.client);
     server.databases.commit_submitted();
     // The moment, and the database's keyspaces, are those under the locks.
     let number = server.databases.number(context.client.database);
     context.txn = Txn::new(&server.databases, number, crate::db::now_ms());
     context.txn.client = context.client.info.id;
-    let dirty = is_dirty(context);
-    unwatch_all(server, context.client);
-    if dirty? {
+    if is_dirty(context)? {
         context.out.null_array();
         return Ok(());
     }
     context.out.array(queue.len());
     context.in_exec = true;
-    let may_take_long = std::mem::replace(&mut context.may_take_long, true);
+    let learns = if context.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere };
+    let (learns, mut calls) = (std::mem::replace(&mut context.learns, learns), Vec::new());
     for (command, args) in queue.commands() {
         let (from, place) = (context.out.len(), context.txn.pending.place());
         listening::remember(server, context.client, command, args);
@@ -211,14 +252,10 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         let done = (command.run)(context, args);
         listening::show(server, context.client, command, args);
         context.txn.pending.end(place);
-        let took = began.elapsed();
-        server.metrics.count(slot, 1, took);
-        note_slow(server, &context.client.info, took, (command, args));
-        if done.is_err() {
-            server.metrics.by_command.count_failed(slot);
-        }
+        calls.push(((command, args), slot, began.elapsed(), done.is_err()));
         match done {
             Ok(()) => {}
+            Err(fault @ Fault::TakesLong) if !context.may_take_long => return Err(fault),
             // What it had written by then is unknown: nothing of the transaction happens.
             Err(fault @ Fault::Engine(_)) => return Err(fault),
             Err(fault) => {
@@ -227,8 +264,15 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
             }
         }
     }
-    (context.in_exec, context.may_take_long) = (false, may_take_long);
+    (context.in_exec, context.learns) = (false, learns);
     commit::transaction(&mut context.txn)?;
     drop(locks);
+    for (call, slot, took, failed) in calls {
+        server.metrics.count(slot, 1, took);
+        note_slow(server, &context.client.info, took, call);
+        if failed {
+            server.metrics.by_command.count_failed(slot);
+        }
+    }
     Ok(())
 }

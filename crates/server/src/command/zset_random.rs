@@ -34,7 +34,7 @@ fn keys_at(
     meta: &Meta,
     places: impl ExactSizeIterator<Item = u64>,
 ) -> Result<Vec<Slice>, Fault> {
-    let order = Places::new(meta, true, context.may_take_long);
+    let order = Places::new(meta, true, context.learns);
     let mut found = Vec::with_capacity(places.len());
     if (places.len() as u64).saturating_mul(WALKED_PART) < meta.count {
         for place in places {
@@ -113,7 +113,7 @@ pub(super) fn zrandmember(context: &mut Context<'_, '_>, args: Args<'_>) -> Done
     let mut random = context.server.random();
     let Some((count, with_scores)) = wanted else {
         let key = match &meta {
-            Some(meta) => Places::new(meta, true, context.may_take_long)
+            Some(meta) => Places::new(meta, true, context.learns)
                 .key_at(&context.txn, random.below(meta.count))?,
             None => None,
         };

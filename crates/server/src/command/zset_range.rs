@@ -182,7 +182,7 @@ fn scan(
     if by == By::Rank {
         context.check_length(part.take)?;
     }
-    let order = Places::new(meta, by != By::Lex, context.may_take_long);
+    let order = Places::new(meta, by != By::Lex, context.learns);
     if !part.skip_many(context, order, reverse)? {
         return Ok(nothing());
     }
@@ -364,7 +364,7 @@ fn count(context: &mut Context<'_, '_>, args: Args<'_>, by: By) -> Done {
     if let Some(meta) = context.collection(args.at(1), Kind::Zset)?
         && let Chosen::Keys(from, to) = ends.of(&meta)
     {
-        let order = Places::new(&meta, by != By::Lex, context.may_take_long);
+        let order = Places::new(&meta, by != By::Lex, context.learns);
         let to = order.before_end(&context.txn, &to)?;
         found = to.saturating_sub(order.before_start(&context.txn, &from)?);
     }

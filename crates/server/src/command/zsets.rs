@@ -352,7 +352,7 @@ fn rank(context: &mut Context<'_, '_>, args: Args<'_>, reverse: bool) -> Done {
         return Ok(());
     };
     let key = member::zset_scored(meta.id, score, args.at(2));
-    let before = Places::new(meta, true, context.may_take_long).before(&context.txn, &key)?;
+    let before = Places::new(meta, true, context.learns).before(&context.txn, &key)?;
     let rank = if reverse { meta.count.saturating_sub(before + 1) } else { before };
     if with_score {
         context.out.array(2);

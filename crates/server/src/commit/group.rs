@@ -13,13 +13,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rhumb::{Error, Result};
 
 use crate::{
     db::Databases,
+    effort::beside_others,
     fault::Fault,
-    locks::Gathered,
+    locks::{BRIEF, Gathered},
     txn::{Pending, Txn},
 };
 
@@ -74,18 +75,21 @@ impl CommitGroups {
     /// # Errors
     ///
     /// Those of the command, which has not joined then. If the engine failed, nothing of the group
-    /// happens.
+    /// happens. [`Fault::TakesLong`] if the locks are held for longer than a worker is to wait.
     pub(crate) fn join<'k>(
         &self,
         databases: &Databases,
         keys: impl Iterator<Item = &'k [u8]> + Clone,
         run: impl FnOnce(&mut Pending) -> std::result::Result<(), Fault>,
     ) -> std::result::Result<GroupHandle, Fault> {
-        let mut slot = self.open.lock();
+        let mut slot = self.lock();
         let mut open = slot.take().unwrap_or_default();
         if !databases.locks.gather(&mut open.locks, keys.clone()) {
+            // Some of its locks may be had: a group without commands keeps none.
             std::mem::take(&mut open).close(databases);
-            databases.locks.gather(&mut open.locks, keys);
+            if !databases.locks.gather(&mut open.locks, keys) {
+                return Err(Fault::TakesLong);
+            }
         }
         databases.commit_submitted();
         let before = open.pending.place();
@@ -115,10 +119,17 @@ impl CommitGroups {
         Ok(handle)
     }
 
+    /// The open group. A commit may take long: another thread serves the worker's other clients
+    /// then.
+    fn lock(&self) -> MutexGuard<'_, Option<Open>> {
+        let open = self.open.try_lock().or_else(|| self.open.try_lock_for(BRIEF));
+        open.unwrap_or_else(|| beside_others(|| self.open.lock()))
+    }
+
     /// Commits what is pending, if there is something.
     pub(crate) fn close(&self, databases: &Databases) {
         // Locked until the group is closed, so that the next thread that looks knows the outcome.
-        let mut slot = self.open.lock();
+        let mut slot = self.lock();
         if let Some(open) = slot.take() {
             open.close(databases);
         }

@@ -30,6 +30,10 @@ use crate::{
     txn::{Pending, Space, Txn, Writes},
 };
 
+/// Operations of a batch past which others are not to wait for its commit on their workers: writing
+/// one takes half a microsecond.
+const LARGE_BATCH: usize = 2000;
+
 /// A commit that replies wait for.
 pub(crate) enum CommitHandle {
     /// Of the commit group that a command has joined.
@@ -66,7 +70,16 @@ impl CommitHandle {
 ///
 /// From the engine; nothing of the batch is visible.
 pub(crate) fn batch(databases: &Databases, batch: Batch) -> Result<()> {
-    let committed = batch.durability(databases.durability()).commit();
+    let is_large = batch.len() > LARGE_BATCH;
+    let batch = batch.durability(databases.durability());
+    let committed = if is_large {
+        databases.large_commits.fetch_add(1, Ordering::Relaxed);
+        let committed = batch.commit();
+        databases.large_commits.fetch_sub(1, Ordering::Relaxed);
+        committed
+    } else {
+        databases.committing(|| batch.commit())
+    };
     committed.inspect_err(|error| databases.note_failed_commit(error))?;
     databases.note_commit();
     Ok(())
@@ -177,7 +190,7 @@ pub(crate) fn submit_overwritten<'k>(
 
 /// Sees to it that a batch that was submitted is committed.
 fn finish(databases: &Databases, submitted: Submitted) -> Result<()> {
-    let done = submitted.finish();
+    let done = databases.committing(|| submitted.finish());
     databases.submitted.fetch_sub(1, Ordering::Relaxed);
     match &done {
         Ok(()) => databases.note_commit(),

@@ -54,7 +54,7 @@ fn set(txn: &mut Txn<'_>, model: &mut Model, member: (u16, u16), is_put: bool) {
 /// Compares the places of some members, and of keys that are none, with those of the model.
 fn check(txn: &Txn<'_>, model: &Model, wanted: &[(u16, u16)]) {
     let meta = Meta { id: ID, count: model.len() as u64, first: 0, times: 0 };
-    let places = Places::new(&meta, true, true);
+    let places = Places::new(&meta, true, LearnWhere::Here);
     let mut keys: Vec<Vec<u8>> = model.iter().map(|member| key(*member)).collect();
     keys.sort();
     for member in wanted {
@@ -134,7 +134,7 @@ fn a_place_costs_the_same_in_a_large_set() {
         }
         commit::transaction(&mut txn).unwrap();
         let meta = Meta { id: ID, count: model.len() as u64, first: 0, times: 0 };
-        let places = Places::new(&meta, true, true);
+        let places = Places::new(&meta, true, LearnWhere::Here);
         let at = |place: u64| places.key_at(&txn, place).unwrap().unwrap();
         let steps = (0..meta.count).step_by(usize::from(members) / 100).map(|place| {
             store.stepped();
@@ -170,12 +170,12 @@ fn a_long_walk_is_left_to_a_caller_that_may_take_long() {
     (0..300).for_each(|n| set(&mut txn, &mut model, (n, n), true));
     commit::transaction(&mut txn).unwrap();
     let meta = Meta { id: ID, count: 300, first: 0, times: 0 };
-    let place = |may_take_long| Places::new(&meta, true, may_take_long).before(&txn, &key((9, 9)));
-    assert!(matches!(place(false), Err(Fault::TakesLong)));
-    assert_eq!(place(true).unwrap(), 9);
-    assert_eq!(place(false).unwrap(), 9);
+    let place = |learns| Places::new(&meta, true, learns).before(&txn, &key((9, 9)));
+    assert!(matches!(place(LearnWhere::Nowhere), Err(Fault::TakesLong)));
+    assert_eq!(place(LearnWhere::Here).unwrap(), 9);
+    assert_eq!(place(LearnWhere::Nowhere).unwrap(), 9);
     store.databases.ranks.forget_collection(0, ID);
-    assert!(matches!(place(false), Err(Fault::TakesLong)));
+    assert!(matches!(place(LearnWhere::Nowhere), Err(Fault::TakesLong)));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn little_memory_is_that_of_the_orders_asked_for_last() {
         commit::transaction(&mut txn).unwrap();
         let meta = Meta { id, count: 2000, first: 0, times: 0 };
         let key = member::zset_scored(id, 1000.0, b"m");
-        assert_eq!(Places::new(&meta, true, true).before(&txn, &key).unwrap(), 1000);
+        assert_eq!(Places::new(&meta, true, LearnWhere::Here).before(&txn, &key).unwrap(), 1000);
         assert!(store.databases.ranks.bytes() <= 20_000);
     }
     assert!(store.databases.ranks.bytes() > 10_000);
@@ -204,7 +204,7 @@ fn ranks_between_the_writes_of_a_transaction_look_at_few_members() {
         set(&mut txn, &mut model, (n * 7 % 1000, n), true);
         if n > 300 {
             let meta = Meta { id: ID, count: u64::from(n) + 1, first: 0, times: 0 };
-            let places = Places::new(&meta, true, true);
+            let places = Places::new(&meta, true, LearnWhere::Here);
             let before = model.range(..(500, 0)).count() as u64;
             assert_eq!(places.before(&txn, &key((500, 0))).unwrap(), before);
         }

@@ -5,14 +5,16 @@
 //! on kept with the commits, until nobody has asked for [`KEPT`] or the memory is used for others.
 //! Forgetting is always right. While nothing is kept it costs a commit one relaxed load.
 //!
-//! Rules: (1) an order is learned and read by a command that has its key locked against writers, at
-//! least; (2) a commit of members changes what is kept under the exclusive locks of their keys,
+//! Rules: (1) an order is read by a command that has its key locked against writers, at least; it is
+//! learned so as well, or beside the writers, whose changes are kept meanwhile and added under the
+//! lock ([`Learning`]); (2) a commit of members changes what is kept under the exclusive locks of their keys,
 //! which it holds from before it looks at what is stored until after the change; (3) when it is not
 //! known whether a commit happened, everything is forgotten. So what is read agrees with what is
 //! stored. Members are committed in two other ways, which break nothing: emptying a database
 //! forgets its orders, and the sweeper removes members of collections that no key names any more.
 
 mod blocks;
+mod learning;
 mod overlay;
 
 use std::{
@@ -25,12 +27,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use rhumb::{Keyspace, Result, Slice};
 
 use crate::encode::{format::ID_BYTES, member::zset_prefix};
 
 pub(crate) use blocks::Blocks;
+pub(crate) use learning::Learning;
 pub(crate) use overlay::{Overlays, Shifts};
 
 /// How long after it was asked for last an order is kept: as the count of keys.
@@ -76,8 +79,11 @@ pub(crate) fn rest_of(key: &[u8]) -> &[u8] {
 pub(crate) struct Kept {
     /// `None` until it is learned. By what the keys have after their common front.
     pub(crate) blocks: RwLock<Option<Blocks>>,
-    /// Held by the thread that learns.
-    pub(crate) learning: Mutex<()>,
+    /// What commits have changed since a thread began to learn: keys with what comes before them,
+    /// and which were put. `None` while nobody learns beside the writers.
+    log: Mutex<Option<Vec<(Vec<u8>, bool)>>>,
+    /// Told when `log` becomes `None`.
+    learned: Condvar,
     bytes: AtomicUsize,
     /// Milliseconds from the start of the server to the last time that it was asked for.
     asked_ms: AtomicU64,
@@ -272,7 +278,13 @@ impl Ranks {
         let mut has_grown = false;
         for (members, Change { order, kept, keys }) in changes.0 {
             let mut slot = kept.blocks.write();
-            let Some(blocks) = slot.as_mut() else { continue };
+            let Some(blocks) = slot.as_mut() else {
+                drop(slot);
+                if !kept.note(keys) {
+                    self.forget(order);
+                }
+                continue;
+            };
             match change(blocks, order, &members, &keys) {
                 Ok(true) => {
                     self.fit(blocks);

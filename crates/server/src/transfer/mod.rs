@@ -104,7 +104,9 @@ impl From<Fault> for Refusal {
         match fault {
             Fault::Engine(error) => Self::Failed(error.into()),
             Fault::Text(text) => Self::Unfit(text.trim_start_matches("ERR ").to_owned()),
-            Fault::Wait(_) | Fault::TakesLong => Self::Unfit("it takes too long".to_owned()),
+            Fault::Wait(_) | Fault::TakesLong | Fault::Learn(_) => {
+                Self::Unfit("it takes too long".to_owned())
+            }
         }
     }
 }
