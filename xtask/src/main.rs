@@ -7,7 +7,9 @@
 mod apps;
 mod clients;
 mod data;
+mod expiries;
 mod hostile;
+mod live;
 mod planted;
 mod rdma;
 mod redis_bench;
@@ -36,6 +38,8 @@ Tasks:
   rdma    Run the remote tier's tests over RDMA, in a virtual machine with a software device.
           `cargo xtask rdma --help` says what it needs.
   hostile Set hostile clients on `rhumb serve` and measure what a healthy one feels.
+  expiries
+          Set keys that end as fast as they come, and see that memory and disk stay flat.
   redis-bench
           Measure `rhumb serve` beside Redis, in turns. `cargo xtask redis-bench --help` says how.
 ";
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
         Some("apps") => apps::run(&args[1..]),
         Some("clients") => clients::run(&args[1..]),
         Some("rdma") => rdma::run(&repository_root(), &args[1..]),
+        Some("expiries") => expiries::run(&args[1..]),
         Some("hostile") => hostile::run(&args[1..]),
         Some("redis-bench") => redis_bench::run(&args[1..]),
         Some("help" | "--help" | "-h") => {

@@ -23,6 +23,7 @@ use crate::{
     resp::{Frames, Parser, Reply},
     server::Server,
     session::Session,
+    sweep,
     unsent::Unsent,
     worker_state::WorkerState,
 };
@@ -106,6 +107,8 @@ struct Connection<S> {
     /// that are unsent replies.
     counted_bytes: usize,
     counted_unsent: usize,
+    /// How many commands were run since the sweeper was helped.
+    unhelped: usize,
 }
 
 /// Serves a connection until it ends.
@@ -129,6 +132,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         is_unflushed: false,
         counted_bytes: 0,
         counted_unsent: 0,
+        unhelped: 0,
     };
     let mut killed = pin!(info.killed());
     tokio::select! {
@@ -147,6 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if let Err(End::Gone) = done {
                 return done;
             }
+            self.help_sweeper();
             // After all clients whose commands are here were served. Replies to clients of one
             // machine that are sent in one go wake it once and not each time. (Also after writes,
             // which let the others go first before: that costs 15% otherwise.)
@@ -289,6 +294,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         };
         output += self.out.len();
+        self.unhelped = commands;
         self.server.metrics.count_batch(commands, began.elapsed(), input, output);
         if commands > 0 {
             self.session.client.info.note_active();
@@ -298,6 +304,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         done
+    }
+
+    /// Removes keys that have ended, if the sweeper alone does not keep up with clients.
+    fn help_sweeper(&mut self) {
+        let commands = std::mem::take(&mut self.unhelped);
+        if !self.server.is_sweep_behind.load(Ordering::Relaxed) {
+            return;
+        }
+        let Self { server, session, .. } = self;
+        let help = || {
+            session.worker.groups.close(&server.databases);
+            sweep::help(server, commands);
+        };
+        if server.databases.fsync() == Fsync::Always {
+            tokio::task::block_in_place(help);
+        } else {
+            help();
+        }
     }
 
     /// Waits until a client that has stopped goes on, while earlier replies are sent and further
