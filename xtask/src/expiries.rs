@@ -94,7 +94,8 @@ fn load(live: &Live, options: &Options) -> Result<Vec<Seen>> {
     let (mut seen, mut sent) = (Vec::new(), 0_u64);
     let (mut next_look, mut bytes) = (began + LOOK, Vec::new());
     while began.elapsed().as_secs_f64() < options.minutes * 60.0 {
-        let due = began + Duration::from_millis(1000 / TICKS) * u32::try_from(sent * TICKS / options.rate)?;
+        let due = began
+            + Duration::from_millis(1000 / TICKS) * u32::try_from(sent * TICKS / options.rate)?;
         thread::sleep(due.saturating_duration_since(Instant::now()));
         bytes.clear();
         let some = options.rate / TICKS;

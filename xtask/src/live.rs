@@ -252,7 +252,9 @@ impl Client {
                 len if len < 0 => Value::Null,
                 len => {
                     ensure!(depth > 0, "arrays lie in each other too deep");
-                    Value::Array((0..len).map(|_| self.receive_at(depth - 1)).collect::<Result<_>>()?)
+                    Value::Array(
+                        (0..len).map(|_| self.receive_at(depth - 1)).collect::<Result<_>>()?,
+                    )
                 }
             },
             _ => bail!("{line:?} is no reply"),

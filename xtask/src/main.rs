@@ -11,6 +11,7 @@ mod expiries;
 mod hostile;
 mod live;
 mod planted;
+mod queues;
 mod rdma;
 mod redis_bench;
 mod tidy;
@@ -40,6 +41,7 @@ Tasks:
   hostile Set hostile clients on `rhumb serve` and measure what a healthy one feels.
   expiries
           Set keys that end as fast as they come, and see that memory and disk stay flat.
+  queues  Kill `rhumb serve` under job queues, and see that no job is lost or comes again.
   redis-bench
           Measure `rhumb serve` beside Redis, in turns. `cargo xtask redis-bench --help` says how.
 ";
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Some("rdma") => rdma::run(&repository_root(), &args[1..]),
         Some("expiries") => expiries::run(&args[1..]),
         Some("hostile") => hostile::run(&args[1..]),
+        Some("queues") => queues::run(&args[1..]),
         Some("redis-bench") => redis_bench::run(&args[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
