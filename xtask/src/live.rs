@@ -108,6 +108,20 @@ impl Live {
         Ok(figure.parse()?)
     }
 
+    /// The time that all its threads have run, in milliseconds.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn cpu_ms(&self) -> Result<u64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        // After the name, which may hold spaces: the state, then the numbers from the fourth on.
+        let (_, rest) = stat.rsplit_once(')').context("a name")?;
+        let times = rest.split_whitespace().skip(11).take(2);
+        let ticks: u64 = times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        // A hundred a second, as Linux tells programs whatever it counts itself.
+        Ok(ticks * 10)
+    }
+
     /// The bytes of all files of its data.
     pub(crate) fn data_bytes(&self) -> u64 {
         bytes_in(self.dir.path())
@@ -275,7 +289,15 @@ impl Client {
     /// # Errors
     /// If it is not there.
     pub(crate) fn info(&mut self, name: &str) -> Result<u64> {
-        let text = self.call(&["INFO", "everything"])?.text().context("INFO")?;
+        self.info_of("everything", name)
+    }
+
+    /// As [`Client::info`], of one section.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub(crate) fn info_of(&mut self, section: &str, name: &str) -> Result<u64> {
+        let text = self.call(&["INFO", section])?.text().context("INFO")?;
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         found.and_then(|figure| figure.trim().parse().ok()).with_context(|| name.to_owned())
     }
