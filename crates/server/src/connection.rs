@@ -407,13 +407,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let most =
             if self.session.client.authenticated { limits.query_bytes } else { QUERY_BYTES_FIRST };
         let all = self.server.clients.buffers_bytes.load(Ordering::Relaxed);
-        let mine = self.input.capacity();
+        let mine = self.input.capacity() + self.queued_bytes();
         let is_over = all > limits.buffers_bytes && mine > SMALL_BYTES;
         if self.input.len() > most || is_over {
             self.out.error("ERR Protocol error: the query buffers are full");
             return Err(End::Closing);
         }
         Ok(())
+    }
+
+    /// Bytes of the commands that `MULTI` keeps.
+    fn queued_bytes(&self) -> usize {
+        self.session.client.queue.as_ref().map_or(0, |queue| queue.bytes())
     }
 
     /// Sends the replies that the client takes now; the others wait for it.
@@ -534,13 +539,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn count_bytes(&mut self) {
         let unsent = self.unsent.len();
         let (query, reply) = (self.input.capacity(), self.out.capacity() + unsent);
+        let all = query + self.queued_bytes() + reply;
         let (info, clients) = (&self.session.client.info, &self.server.clients);
-        if query + reply != self.counted_bytes {
+        if all != self.counted_bytes {
             info.query_bytes.store(query, Ordering::Relaxed);
             info.reply_bytes.store(reply - unsent, Ordering::Relaxed);
-            clients.buffers_bytes.fetch_add(query + reply, Ordering::Relaxed);
+            clients.buffers_bytes.fetch_add(all, Ordering::Relaxed);
             clients.buffers_bytes.fetch_sub(self.counted_bytes, Ordering::Relaxed);
-            self.counted_bytes = query + reply;
+            self.counted_bytes = all;
         }
         if unsent != self.counted_unsent {
             info.unsent_bytes.store(unsent, Ordering::Relaxed);
