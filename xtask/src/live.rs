@@ -236,6 +236,21 @@ impl Client {
         Ok(self.socket.get_mut().write_all(&bytes)?)
     }
 
+    /// Reads replies that must be these bytes.
+    ///
+    /// # Errors
+    /// If the connection is gone, or others come.
+    pub(crate) fn expect(&mut self, replies: &[u8]) -> Result<()> {
+        let mut bytes = vec![0; replies.len()];
+        self.socket.read_exact(&mut bytes)?;
+        ensure!(
+            bytes == replies,
+            "other replies than expected: {}",
+            String::from_utf8_lossy(&bytes)
+        );
+        Ok(())
+    }
+
     /// The next reply; errors of the server are values.
     ///
     /// # Errors

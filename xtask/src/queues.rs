@@ -38,7 +38,7 @@ const PRODUCERS: usize = 2;
 const CONSUMERS: usize = 3;
 
 /// A server lives this long between two kills, in milliseconds.
-const LIVES_MS: (u64, u64) = (300, 1500);
+const LIVES_MS: (u64, u64) = (300, 3000);
 
 /// How long jobs may take to be done after the last kill. Claims take seconds.
 const DRAIN_TIME: Duration = Duration::from_secs(90);

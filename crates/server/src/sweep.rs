@@ -217,3 +217,74 @@ impl Txn<'_> {
         self.write(Space::Work, mark, None);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{command::COMMANDS, config::Config, log::Log};
+
+    /// A server whose sweeper does not run, with this number of keys that have ended.
+    fn server_with_ended(keys: u64) -> (tempfile::TempDir, Server) {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let config = Config { data, memory_bytes: 16 << 20, ..Config::default() };
+        let server = Server::open(config, Arc::new(Log::silent()), COMMANDS.slots()).unwrap();
+        let mut txn = Txn::new(&server.databases, 0, 1);
+        for number in 0..keys {
+            let key = format!("key:{number:06}");
+            txn.put_string(key.as_bytes(), None, b"value", 2 + number % 7).unwrap();
+        }
+        commit::transaction(&mut txn).unwrap();
+        drop(txn);
+        (dir, server)
+    }
+
+    fn ended(server: &Server) -> u64 {
+        server.databases.ended_keys.load(Ordering::Relaxed)
+    }
+
+    fn marks(server: &Server) -> usize {
+        server.databases.opened().map(|(_, db)| db.due(now_ms()).count()).sum()
+    }
+
+    #[test]
+    fn a_worker_that_helps_removes_a_key_for_each_command_at_most() {
+        let (_dir, server) = server_with_ended(300);
+        help(&server, 0);
+        assert_eq!(ended(&server), 0);
+        for commands in [1, 2, 5] {
+            let before = ended(&server);
+            help(&server, commands);
+            assert_eq!(ended(&server) - before, commands as u64);
+        }
+        assert_eq!(marks(&server), 292);
+    }
+
+    #[test]
+    fn the_sweeper_finds_what_is_left_whoever_has_begun() {
+        let (_dir, server) = server_with_ended(1000);
+        for (number, db) in server.databases.opened() {
+            // Somebody takes marks and fails.
+            assert_eq!(db.take_due(now_ms(), 10).unwrap().len(), 10);
+            while end_keys(&server, number, db, CHUNK).unwrap() {}
+            assert_eq!(ended(&server), 990);
+            // From the first on.
+            while end_keys(&server, number, db, CHUNK).unwrap() {}
+        }
+        assert_eq!((ended(&server), marks(&server)), (1000, 0));
+    }
+
+    #[test]
+    fn threads_that_sweep_together_remove_each_key_once() {
+        let (_dir, server) = server_with_ended(5000);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..2).for_each(|_| while sweep(&server).unwrap() {}));
+                scope.spawn(|| (0..100).for_each(|_| help(&server, 20)));
+            }
+        });
+        assert_eq!((ended(&server), marks(&server)), (5000, 0));
+    }
+}

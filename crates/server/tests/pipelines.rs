@@ -106,6 +106,33 @@ fn clients_that_never_read_are_bounded_together() {
 }
 
 #[test]
+fn what_transactions_keep_is_bounded_for_all_clients_together() {
+    const VALUE: usize = 100_000;
+    let buffers_bytes = 4 << 20;
+    let (_dir, server) = start_limited(Limits { buffers_bytes, ..Limits::default() });
+    let value = "v".repeat(VALUE);
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(server.address())).collect();
+    for client in &mut clients {
+        client.call(&["MULTI"]);
+    }
+    // Ten times what all of them may keep.
+    let mut queued = 0;
+    for number in 0..10 * buffers_bytes / VALUE {
+        let client = &mut clients[number % 4];
+        let sent = client.send_raw(&encode(&[b"SET", b"key", value.as_bytes()]));
+        let reply = sent.ok().and_then(|()| client.reply());
+        queued += usize::from(reply == Some(Value::Simple("QUEUED".into())));
+    }
+    assert!(queued > 4 && queued * VALUE <= buffers_bytes + 4 * VALUE, "{queued} are queued");
+    // What is left of them ends with the clients.
+    drop(clients);
+    let mut other = Client::connect(server.address());
+    other.call(&["MULTI"]);
+    (0..20).for_each(|_| assert_eq!(other.call(&["SET", "key", &value]).text(), "QUEUED"));
+    assert_eq!(other.call(&["EXEC"]), Value::Array(vec![Value::ok(); 20]));
+}
+
+#[test]
 fn who_has_sent_everything_gets_every_reply() {
     let (_dir, server, mut other) = start();
     other.call(&["SET", "large", &"v".repeat(50_000)]);
