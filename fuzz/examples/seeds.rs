@@ -16,8 +16,10 @@ fn main() -> io::Result<()> {
     for (target, _) in rhumb_remote::fuzzing::TARGETS {
         write(&Path::new(&root).join(target), &rhumb_remote::fuzzing::seeds(target))?;
     }
+    for (target, _) in rhumb_server::fuzzing::TARGETS {
+        write(&Path::new(&root).join(target), &rhumb_server::fuzzing::seeds(target))?;
+    }
     write(&Path::new(&root).join("model"), &models())?;
-    write(&Path::new(&root).join("rdb"), &dumps())?;
     write(&Path::new(&root).join("resp"), &commands(&[0]))?;
     write(&Path::new(&root).join("session"), &commands(&[]))
 }
@@ -49,20 +51,6 @@ fn models() -> Vec<Vec<u8>> {
         words(2, [4 << 16].into_iter().chain(points).collect()),
         [&[3, 4, 9][..], b"key-00017key-00018"].concat(),
     ]
-}
-
-/// Inputs of the target `rdb`: a dump, a payload, and values in several encodings.
-fn dumps() -> Vec<Vec<u8>> {
-    let inputs: [&[u8]; 7] = [
-        b"\x00REDIS0004\xfe\x02\xfb\x01\x00\xfa\x01a\x01b\x00\x01k\xc3\x05\x0b\x00a\xe0\x01\x00\xff",
-        b"\x01\x00\xc0\x0a\x0a\x00\x6e\x9f\x57\x45\x0e\xae\x63\xbb",
-        b"\x02\x12\x02\x01\x03big\x02\x09\x09\x00\x00\x00\x01\x00\x05\x01\xff",
-        b"\x02\x18\x00\x00\x00\x00\x00\x00\x00\x00\x01\x05\x01f\x01v",
-        b"\x02\x03\x02\x01a\x031.5\x01b\xfe",
-        b"\x02\x09\x08\x01\x01a\x02\x00xy\xff",
-        b"\x02\x13\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x01g\x00\x00\x00\x00\x00",
-    ];
-    inputs.map(<[u8]>::to_vec).to_vec()
 }
 
 /// Commands as clients send them, each after `front`.

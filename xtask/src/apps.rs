@@ -170,16 +170,21 @@ fn apps() -> Result<Vec<App>> {
         paths.retain(|path| path.extension().is_some_and(|e| e == language.extension));
         paths.sort();
         for source in paths {
-            let text = fs::read_to_string(&source)?;
-            let packages = text.lines().next().and_then(|line| line.split_once("packages: "));
-            let (_, packages) =
-                packages.with_context(|| format!("{} names no packages", source.display()))?;
-            let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let packages = packages.split_whitespace().map(str::to_owned).collect();
-            apps.push(App { name, language, source, packages });
+            apps.push(app(language, source)?);
         }
     }
     Ok(apps)
+}
+
+/// The program of a file.
+fn app(language: &'static Language, source: PathBuf) -> Result<App> {
+    let text = fs::read_to_string(&source)?;
+    let packages = text.lines().next().and_then(|line| line.split_once("packages: "));
+    let (_, packages) =
+        packages.with_context(|| format!("{} names no packages", source.display()))?;
+    let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let packages = packages.split_whitespace().map(str::to_owned).collect();
+    Ok(App { name, language, source, packages })
 }
 
 enum Outcome {
@@ -216,6 +221,24 @@ fn compare(app: &App, place: &Path, binary: &Path, shows: bool) -> Result<Outcom
         None => last_line(&found).to_owned(),
     };
     Ok(Outcome::Differs(what.chars().take(300).collect()))
+}
+
+/// A command that runs a program, of this file, whose packages are fetched below `place`; or why
+/// they cannot be had.
+///
+/// # Errors
+/// If the file cannot be read or names no packages.
+pub(crate) fn prepared(
+    source: &Path,
+    place: &Path,
+) -> Result<std::result::Result<Command, String>> {
+    let extension = source.extension().unwrap_or_default();
+    let language = LANGUAGES.iter().find(|language| extension == language.extension);
+    let app = app(language.context("an unknown language")?, source.to_owned())?;
+    let dir = place.join(format!("{}-{}", app.language.name, app.name));
+    fs::create_dir_all(&dir)?;
+    let why = why_not(&app, &dir)?;
+    Ok(why.map_or_else(|| Ok((app.language.run)(&app, &dir)), Err))
 }
 
 /// What a program prints, with its errors if it fails; and true if it does not.

@@ -3,6 +3,9 @@
 //! The attackers only hold or send bytes; each kind comes in numbers and stays while the healthy
 //! client measures. It starts the server and ends it.
 
+mod crowds;
+mod payload;
+
 use std::{
     io::{BufRead, BufReader, Read, Write},
     iter::repeat_n,
@@ -15,12 +18,17 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 const USAGE: &str = "\
-usage: cargo xtask hostile [--server PATH] [--idle N]
+usage: cargo xtask hostile [--server PATH] [--idle N] [--waiters N] [attack|crowds]
 
 Measures the P99 of a healthy client's GETs and SETs alone, and then beside --idle idle connections (default
 10000), 300 clients that send a byte now and then, 60 that ask for megabytes and read nothing, and 300 that
 announce arguments of 512 MB. Fails if the P99 is over five times that alone, or the server's memory over its
-limits and a tenth. Needs as many open files as connections: the hard limit must allow them.";
+limits and a tenth.
+
+Then, each on a server of its own: subscribers and monitors that never read, 100000 channels and as many
+patterns, --waiters clients (default 10000) that wait for a list, a sorted set and a stream and are served in
+order of arrival, 1000000 keys that a tracking client has read, a transaction without end, and payloads that
+promise more than they hold. Fails if the memory goes over the limits. Needs as many open files as connections: the hard limit must allow them.";
 
 /// Limits of the server, in MiB: the engine's memory, and all clients' buffers.
 const MEMORY_MIB: u64 = 128;
@@ -40,19 +48,32 @@ const HEADERS: usize = 300;
 /// If an argument is unknown, the server does not start, or the healthy client suffers.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let mut binary = crate::redis_bench::release_binary()?;
-    let mut idle = 10_000;
+    let (mut idle, mut waiters, mut only) = (10_000, 10_000, None);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let mut value = || rest.next().with_context(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--server" => binary = value()?.into(),
             "--idle" => idle = value()?.parse().context("--idle")?,
+            "--waiters" => waiters = value()?.parse().context("--waiters")?,
+            "attack" | "crowds" => only = Some(argument.as_str()),
             _ => bail!("{USAGE}"),
         }
     }
     if raise_file_limit(arguments)? {
         return Ok(());
     }
+    if only != Some("crowds") {
+        attack_and_measure(&binary, idle)?;
+    }
+    if only != Some("attack") {
+        crowds::run(&binary, waiters)?;
+    }
+    Ok(())
+}
+
+/// Measures a healthy client alone and beside the attackers.
+fn attack_and_measure(binary: &std::path::Path, idle: usize) -> Result<()> {
     let server = Server::start(&binary.display().to_string())?;
     let mut healthy = connect(server.address)?;
     ensure!(call(&mut healthy, b"SET big", Some(&vec![b'x'; 1 << 20]))? == "+OK", "a SET failed");

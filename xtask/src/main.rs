@@ -7,9 +7,12 @@
 mod apps;
 mod clients;
 mod data;
+mod expiries;
 mod hostile;
 mod isolation;
+mod live;
 mod planted;
+mod queues;
 mod rdma;
 mod redis_bench;
 mod tidy;
@@ -39,6 +42,9 @@ Tasks:
   hostile Set hostile clients on `rhumb serve` and measure what a healthy one feels.
   isolation
           Measure what clients of `rhumb serve` wait while another one runs long commands.
+  expiries
+          Set keys that end as fast as they come, and see that memory and disk stay flat.
+  queues  Kill `rhumb serve` under job queues, and see that no job is lost or comes again.
   redis-bench
           Measure `rhumb serve` beside Redis, in turns. `cargo xtask redis-bench --help` says how.
 ";
@@ -53,8 +59,10 @@ fn main() -> ExitCode {
         Some("apps") => apps::run(&args[1..]),
         Some("clients") => clients::run(&args[1..]),
         Some("rdma") => rdma::run(&repository_root(), &args[1..]),
+        Some("expiries") => expiries::run(&args[1..]),
         Some("hostile") => hostile::run(&args[1..]),
         Some("isolation") => isolation::run(&args[1..]),
+        Some("queues") => queues::run(&args[1..]),
         Some("redis-bench") => redis_bench::run(&args[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");

@@ -25,6 +25,7 @@ use crate::{
     resp::{Frames, Parser, Reply},
     server::Server,
     session::{SLICE, Session},
+    sweep,
     unsent::Unsent,
     worker_state::WorkerState,
 };
@@ -108,6 +109,8 @@ struct Connection<S> {
     /// that are unsent replies.
     counted_bytes: usize,
     counted_unsent: usize,
+    /// How many commands were run since the sweeper was helped.
+    unhelped: usize,
 }
 
 /// Serves a connection until it ends.
@@ -131,6 +134,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         is_unflushed: false,
         counted_bytes: 0,
         counted_unsent: 0,
+        unhelped: 0,
     };
     let mut killed = pin!(info.killed());
     tokio::select! {
@@ -149,6 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if let Err(End::Gone) = done {
                 return done;
             }
+            self.help_sweeper();
             // After all clients whose commands are here were served. Replies to clients of one
             // machine that are sent in one go wake it once and not each time. (Also after writes,
             // which let the others go first before: that costs 15% otherwise.)
@@ -303,6 +308,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         };
         output += self.out.len();
+        self.unhelped = commands;
         self.server.metrics.count_batch(commands, began.elapsed(), input, output);
         if commands > 0 {
             self.session.client.info.note_active();
@@ -312,6 +318,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         done
+    }
+
+    /// Removes keys that have ended, if the sweeper alone does not keep up with clients.
+    fn help_sweeper(&mut self) {
+        let commands = std::mem::take(&mut self.unhelped);
+        if !self.server.is_sweep_behind.load(Ordering::Relaxed) {
+            return;
+        }
+        let Self { server, session, .. } = self;
+        let help = || {
+            session.worker.groups.close(&server.databases);
+            sweep::help(server, commands);
+        };
+        if server.databases.fsync() == Fsync::Always {
+            tokio::task::block_in_place(help);
+        } else {
+            help();
+        }
     }
 
     /// Waits until a client that has stopped goes on, while earlier replies are sent and further
@@ -397,13 +421,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let most =
             if self.session.client.authenticated { limits.query_bytes } else { QUERY_BYTES_FIRST };
         let all = self.server.clients.buffers_bytes.load(Ordering::Relaxed);
-        let mine = self.input.capacity();
+        let mine = self.input.capacity() + self.queued_bytes();
         let is_over = all > limits.buffers_bytes && mine > SMALL_BYTES;
         if self.input.len() > most || is_over {
             self.out.error("ERR Protocol error: the query buffers are full");
             return Err(End::Closing);
         }
         Ok(())
+    }
+
+    /// Bytes of the commands that `MULTI` keeps.
+    fn queued_bytes(&self) -> usize {
+        self.session.client.queue.as_ref().map_or(0, |queue| queue.bytes())
     }
 
     /// Sends the replies that the client takes now; the others wait for it.
@@ -525,13 +554,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let unsent = self.unsent.len();
         self.session.client.info.query_used.store(self.input.len(), Ordering::Relaxed);
         let (query, reply) = (self.input.capacity(), self.out.capacity() + unsent);
+        let all = query + self.queued_bytes() + reply;
         let (info, clients) = (&self.session.client.info, &self.server.clients);
-        if query + reply != self.counted_bytes {
+        if all != self.counted_bytes {
             info.query_bytes.store(query, Ordering::Relaxed);
             info.reply_bytes.store(reply - unsent, Ordering::Relaxed);
-            clients.buffers_bytes.fetch_add(query + reply, Ordering::Relaxed);
+            clients.buffers_bytes.fetch_add(all, Ordering::Relaxed);
             clients.buffers_bytes.fetch_sub(self.counted_bytes, Ordering::Relaxed);
-            self.counted_bytes = query + reply;
+            self.counted_bytes = all;
         }
         if unsent != self.counted_unsent {
             info.unsent_bytes.store(unsent, Ordering::Relaxed);

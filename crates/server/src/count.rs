@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::encode::entry::decode_head;
 
@@ -64,8 +64,9 @@ pub(crate) struct Count {
     expires: AtomicI64,
     /// When it was asked for last. Held by the thread that counts.
     asked: Mutex<Instant>,
-    /// Held while keys that have ended are swept, and while those that are not yet are counted.
-    pub(crate) sweeping: Mutex<()>,
+    /// Held by all that sweep keys that have ended, and against them while those that are not yet
+    /// swept are counted.
+    pub(crate) sweeping: RwLock<()>,
 }
 
 impl Default for Count {
@@ -75,7 +76,7 @@ impl Default for Count {
             keys: AtomicI64::new(0),
             expires: AtomicI64::new(0),
             asked: Mutex::new(Instant::now()),
-            sweeping: Mutex::default(),
+            sweeping: RwLock::default(),
         }
     }
 }

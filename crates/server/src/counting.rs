@@ -16,7 +16,7 @@ use crate::{
 /// From the engine.
 pub(crate) fn live_keys(databases: &Databases, db: &Db) -> Result<i64> {
     let counted = keys(databases, db)?;
-    let _none_is_swept = db.count.sweeping.lock();
+    let _none_is_swept = db.count.sweeping.write();
     let all = db.count.known().unwrap_or(counted);
     Ok(all.keys - ended_keys(db)?)
 }

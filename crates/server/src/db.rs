@@ -15,7 +15,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rhumb::{Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result};
+use rhumb::{Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result, Slice};
 
 use crate::{
     config::Fsync,
@@ -59,6 +59,8 @@ pub(crate) struct Db {
     /// at what it replaces.
     pub(crate) has_collections: AtomicBool,
     pub(crate) count: Count,
+    /// The last mark that [`Db::take_due`] has given; none if it begins at the first.
+    swept: Mutex<Option<Vec<u8>>>,
     /// Where draws among all keys look.
     pub(crate) segments: Learned,
 }
@@ -213,6 +215,7 @@ impl Databases {
             work,
             has_collections: AtomicBool::new(has_collections),
             count: Count::default(),
+            swept: Mutex::default(),
             segments: Learned::default(),
         }))
     }
@@ -377,6 +380,26 @@ impl Db {
     pub(crate) fn due(&self, now: u64) -> rhumb::Iter {
         let end = Bound::Excluded(member::expiry(now + 1, &[]));
         self.work.range((Bound::Included(vec![WORK_EXPIRY]), end))
+    }
+
+    /// The first `most` marks of times that are over at `now`, for the caller alone: calls that go
+    /// on at once give others, until one finds fewer. The next one begins at the first mark again.
+    ///
+    /// # Errors
+    ///
+    /// From the engine.
+    pub(crate) fn take_due(&self, now: u64, most: usize) -> Result<Vec<Slice>> {
+        let mut swept = self.swept.lock();
+        let end = member::expiry(now + 1, &[]);
+        let from = match &*swept {
+            // Nothing is due after it if the clock went back.
+            Some(last) if *last < end => Bound::Excluded(last.clone()),
+            _ => Bound::Included(vec![WORK_EXPIRY]),
+        };
+        let due = self.work.range((from, Bound::Excluded(end))).take(most);
+        let marks: Vec<Slice> = due.map(|pair| Ok(pair?.0)).collect::<Result<_>>()?;
+        *swept = marks.last().filter(|_| marks.len() == most).map(|last| last.to_vec());
+        Ok(marks)
     }
 
     /// The marks of hashes of which a field may have ended at `now`.

@@ -4,7 +4,14 @@
 //! [`resp`] promises that commands are the same however their bytes are split, and that what is
 //! kept for them grows with the bytes. [`session`] promises that no bytes make a command panic.
 //! [`rdb`] promises that no bytes make a reader of dumps panic, and that a value that can be read
-//! is the same once it was written and read again.
+//! is the same once it was written and read again. [`restore`] promises the same of `RESTORE` and
+//! `DUMP`, and that what was restored can be read by every command. [`scripts`] promises that no
+//! bytes make a converter of scripts panic, that what it made is the same once it was made into
+//! bytes and back, and that a script's reply is a whole one.
+
+mod restore;
+mod scripts;
+mod seeds;
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,6 +24,16 @@ use crate::{
     server::Server,
     session::Session,
 };
+
+pub use restore::restore;
+pub use scripts::scripts;
+pub use seeds::seeds;
+
+/// A target's name and what it does with an input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// The targets that begin at [`seeds`].
+pub const TARGETS: [Target; 3] = [("rdb", rdb), ("restore", restore), ("scripts", scripts)];
 
 /// Small limits, so that short inputs reach them.
 const LIMITS: ReadLimits =
@@ -141,72 +158,4 @@ pub fn rdb(data: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SEEDS: [&[u8]; 7] = [
-        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\nvv\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n",
-        b"SET a 'x y' \r\n\r\nGET \"\\x61\"\r\nQUIT\r\n",
-        b"*0\r\n*-1\r\n*1\r\n$4\r\nPING\r\n*1\r\n$999\r\n",
-        b"*1\r\nPING\r\n",
-        b"*11\r\n",
-        b"\"unbalanced\r\n",
-        b"*3\r\n$4\r\nMSET\r\n$0\r\n\r\n$0\r\n\r\n*1\r\n$5\r\nMULTI\r\n",
-    ];
-
-    #[test]
-    fn seeds_and_what_is_near_them_are_parsed_alike() {
-        for seed in SEEDS {
-            for split in 0..=255 {
-                resp(&[&[split], seed].concat());
-            }
-            for at in 0..seed.len() {
-                for byte in [b'\r', b'\n', b'*', b'$', b'0', b'9', b'-', b'"', 0xFF] {
-                    let mut near = [&[7], seed].concat();
-                    near[at + 1] = byte;
-                    resp(&near);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn lines_at_their_limit_are_parsed_alike() {
-        for len in 55..110 {
-            for end in ["\r\n", "\n"] {
-                for start in ["*", "*1\r\n$", "P"] {
-                    let line = format!("{start}{}{end}PING\r\n", "0".repeat(len));
-                    (0..=255).for_each(|split| resp(&[&[split], line.as_bytes()].concat()));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn dumps_and_values_near_real_ones_are_read_or_refused() {
-        let seeds: [&[u8]; 6] = [
-            b"\x00REDIS0004\xfe\x02\xfb\x01\x00\xfa\x01a\x01b\x00\x01k\xc3\x05\x0b\x00a\xe0\x01\x00\xff",
-            b"\x01\x00\xc0\x0a\x0a\x00\x00\x00\x00\x00\x00\x00\x00\x00",
-            b"\x02\x12\x02\x01\x03big\x02\x09\x09\x00\x00\x00\x01\x00\x05\x01\xff",
-            b"\x02\x18\x00\x00\x00\x00\x00\x00\x00\x00\x01\x05\x01f\x01v",
-            b"\x02\x03\x02\x01a\x031.5\x01b\xfe",
-            b"\x02\x13\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x01g\x00\x00\x00\x00\x00",
-        ];
-        for seed in seeds {
-            rdb(seed);
-            for at in 1..seed.len() {
-                rdb(&seed[..at]);
-                for byte in [0, 1, 2, 0x3F, 0x7F, 0x80, 0x81, 0xC3, 0xF0, 0xFE, 0xFF] {
-                    let mut near = seed.to_vec();
-                    near[at] = byte;
-                    rdb(&near);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn sessions_take_seeds() {
-        SEEDS.iter().for_each(|seed| session(seed));
-    }
-}
+mod tests;

@@ -307,9 +307,17 @@ fn each_second(server: &Server) {
     }
 }
 
+/// After this number of sweeps that left something to do, each of some 30 ms, the sweeper is behind:
+/// it has not the processor for itself, or keys come faster than one thread removes them.
+const SWEEPS_BEHIND: u32 = 8;
+
 fn sweeps(server: &Server) {
+    let mut sweeps_on_end = 0;
     while !server.is_stopping() {
-        let pause = match sweep::sweep(server) {
+        let outcome = sweep::sweep(server);
+        sweeps_on_end = if matches!(outcome, Ok(true)) { sweeps_on_end + 1 } else { 0 };
+        server.is_sweep_behind.store(sweeps_on_end >= SWEEPS_BEHIND, Ordering::Relaxed);
+        let pause = match outcome {
             Ok(true) => Duration::from_millis(5),
             Ok(false) => Duration::from_millis(100),
             Err(error) => {

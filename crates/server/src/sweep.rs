@@ -29,6 +29,14 @@ const MEMBERS_CHUNK: usize = 2048;
 /// How long one sweep may take.
 const SWEEP_TIME: Duration = Duration::from_millis(25);
 
+/// How many keys a worker that helps takes away at a time, under their locks: fewer, as its clients
+/// wait. `cargo xtask expiries` shows whether it suffices.
+const HELP_CHUNK: usize = 32;
+
+/// How long a worker may help after some commands. Clients should wait for others for a millisecond
+/// at most.
+const HELP_TIME: Duration = Duration::from_millis(1);
+
 /// Sweeps all databases once. Returns true if there is more to do at once.
 pub(crate) fn sweep(server: &Server) -> Result<bool> {
     if server.pause.is_on() || server.keeps_ended.load(Ordering::Relaxed) {
@@ -38,7 +46,7 @@ pub(crate) fn sweep(server: &Server) -> Result<bool> {
     let until = began + SWEEP_TIME;
     let mut more = false;
     for (number, db) in server.databases.opened() {
-        while end_keys(server, number, db)? {
+        while end_keys(server, number, db, CHUNK)? {
             if Instant::now() > until {
                 more = true;
                 break;
@@ -56,31 +64,54 @@ pub(crate) fn sweep(server: &Server) -> Result<bool> {
     Ok(more)
 }
 
-/// Removes keys whose time is over. Returns true if there may be more.
-fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
+/// Removes some keys whose time is over, of `most` marks. Returns true if there may be more. The
+/// caller holds no locks.
+fn end_keys(server: &Server, number: u8, db: &Db, most: usize) -> Result<bool> {
     let now = now_ms();
-    let marks: Vec<_> = db.due(now).take(CHUNK).collect::<Result<_>>()?;
+    let _sweeping = db.count.sweeping.read();
+    let marks = db.take_due(now, most)?;
     if marks.is_empty() {
         return Ok(false);
     }
-    let _sweeping = db.count.sweeping.lock();
-    let due = || marks.iter().filter_map(|(mark, _)| member::expiry_of(mark));
+    let due: Vec<_> = marks.iter().filter_map(|mark| member::expiry_of(mark)).collect();
+    let keys: Vec<&[u8]> = due.iter().map(|(_, key)| *key).collect();
     let databases: &Databases = &server.databases;
-    let _locks = databases.locks.many_exclusive(due().map(|(_, key)| key));
+    let _locks = databases.locks.many_exclusive(keys.iter().copied());
     databases.commit_submitted();
     let mut txn = Txn::new(databases, number, now);
-    for (_, key) in due() {
-        // The mark may be an old one: the entry says when the key ends.
-        let is_over = |entry: &Entry| entry.is_expired(now);
-        if db.keys.get(key)?.and_then(Entry::decode).is_some_and(|entry| is_over(&entry)) {
-            txn.edit(key)?;
+    for ((end, key), entry) in due.into_iter().zip(db.keys.multi_get(&keys)?) {
+        // The mark may be an old one: a key has one that says the same as its entry.
+        let entry = entry.and_then(Entry::decode).filter(|entry| entry.expires_ms == end);
+        if let Some(entry) = entry {
+            txn.end(key, &entry)?;
         }
     }
-    for (mark, _) in &marks {
+    for mark in &marks {
         txn.remove_work(mark.to_vec());
     }
-    commit::transaction(&mut txn)?;
-    Ok(marks.len() == CHUNK)
+    commit::ended(&mut txn)?;
+    Ok(marks.len() == most)
+}
+
+/// Removes keys that have ended if the sweeper is behind: at most one for each command that the
+/// caller has run, so that keys do not come faster than they go, and for [`HELP_TIME`] at most. The
+/// caller holds no locks and has no open commit group.
+pub(crate) fn help(server: &Server, commands: usize) {
+    if server.pause.is_on() || server.keeps_ended.load(Ordering::Relaxed) {
+        return;
+    }
+    let until = Instant::now() + HELP_TIME;
+    let mut left = commands;
+    for (number, db) in server.databases.opened() {
+        while left > 0 && Instant::now() < until {
+            let some = left.min(HELP_CHUNK);
+            left -= some;
+            // The sweeper meets an error as well, and tells of it.
+            if !end_keys(server, number, db, some).unwrap_or(false) {
+                break;
+            }
+        }
+    }
 }
 
 /// Removes fields of hashes whose time is over. Returns true if there may be more.
@@ -104,7 +135,7 @@ fn end_fields(server: &Server, number: u8, db: &Db) -> Result<bool> {
             break;
         }
     }
-    commit::transaction(&mut txn)?;
+    commit::ended(&mut txn)?;
     Ok(left == 0 || marks.len() == CHUNK)
 }
 
@@ -184,5 +215,76 @@ impl Txn<'_> {
     /// Removes a mark of work that is done.
     fn remove_work(&mut self, mark: Vec<u8>) {
         self.write(Space::Work, mark, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{command::COMMANDS, config::Config, log::Log};
+
+    /// A server whose sweeper does not run, with this number of keys that have ended.
+    fn server_with_ended(keys: u64) -> (tempfile::TempDir, Server) {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let config = Config { data, memory_bytes: 16 << 20, ..Config::default() };
+        let server = Server::open(config, Arc::new(Log::silent()), COMMANDS.slots()).unwrap();
+        let mut txn = Txn::new(&server.databases, 0, 1);
+        for number in 0..keys {
+            let key = format!("key:{number:06}");
+            txn.put_string(key.as_bytes(), None, b"value", 2 + number % 7).unwrap();
+        }
+        commit::transaction(&mut txn).unwrap();
+        drop(txn);
+        (dir, server)
+    }
+
+    fn ended(server: &Server) -> u64 {
+        server.databases.ended_keys.load(Ordering::Relaxed)
+    }
+
+    fn marks(server: &Server) -> usize {
+        server.databases.opened().map(|(_, db)| db.due(now_ms()).count()).sum()
+    }
+
+    #[test]
+    fn a_worker_that_helps_removes_a_key_for_each_command_at_most() {
+        let (_dir, server) = server_with_ended(300);
+        help(&server, 0);
+        assert_eq!(ended(&server), 0);
+        for commands in [1, 2, 5] {
+            let before = ended(&server);
+            help(&server, commands);
+            assert_eq!(ended(&server) - before, commands as u64);
+        }
+        assert_eq!(marks(&server), 292);
+    }
+
+    #[test]
+    fn the_sweeper_finds_what_is_left_whoever_has_begun() {
+        let (_dir, server) = server_with_ended(1000);
+        for (number, db) in server.databases.opened() {
+            // Somebody takes marks and fails.
+            assert_eq!(db.take_due(now_ms(), 10).unwrap().len(), 10);
+            while end_keys(&server, number, db, CHUNK).unwrap() {}
+            assert_eq!(ended(&server), 990);
+            // From the first on.
+            while end_keys(&server, number, db, CHUNK).unwrap() {}
+        }
+        assert_eq!((ended(&server), marks(&server)), (1000, 0));
+    }
+
+    #[test]
+    fn threads_that_sweep_together_remove_each_key_once() {
+        let (_dir, server) = server_with_ended(5000);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..2).for_each(|_| while sweep(&server).unwrap() {}));
+                scope.spawn(|| (0..100).for_each(|_| help(&server, 20)));
+            }
+        });
+        assert_eq!((ended(&server), marks(&server)), (5000, 0));
     }
 }

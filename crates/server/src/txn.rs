@@ -277,12 +277,18 @@ impl<'s> Txn<'s> {
         if !entry.is_expired(self.now_ms) {
             return Ok(Some(entry));
         }
-        self.forget_members(&entry)?;
+        self.end(key, &entry)?;
+        Ok(None)
+    }
+
+    /// Removes a key that has this entry, whose time is over.
+    pub(crate) fn end(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
+        self.forget_members(entry)?;
         self.write(Space::Keys, key.to_vec(), None);
         self.notify(KeyEvent::EXPIRED, key);
         self.mark(key, true);
         self.databases.ended_keys.fetch_add(1, Ordering::Relaxed);
-        Ok(None)
+        Ok(())
     }
 
     /// Returns true if the key is there.

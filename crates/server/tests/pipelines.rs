@@ -106,6 +106,30 @@ fn clients_that_never_read_are_bounded_together() {
 }
 
 #[test]
+fn what_transactions_keep_is_bounded_for_all_clients_together() {
+    const VALUE: usize = 100_000;
+    let buffers_bytes = 4 << 20;
+    let (_dir, server) = start_limited(Limits { buffers_bytes, ..Limits::default() });
+    let value = "v".repeat(VALUE);
+    let (mut first, mut second) =
+        (Client::connect(server.address()), Client::connect(server.address()));
+    let queue = |client: &mut Client| {
+        let sent = client.send_raw(&encode(&[b"SET", b"key", value.as_bytes()]));
+        sent.ok().and_then(|()| client.reply()) == Some(Value::Simple("QUEUED".into()))
+    };
+    // Half of what all may keep.
+    first.run("MULTI");
+    let kept = buffers_bytes / VALUE / 2;
+    assert!((0..kept).all(|_| queue(&mut first)));
+    second.run("MULTI");
+    let queued = (0..10 * kept).take_while(|_| queue(&mut second)).count();
+    assert!((kept / 2..=kept + 3).contains(&queued), "{queued} are queued beside {kept}");
+    // The one that came too far was closed, and the other goes on.
+    assert_eq!(second.reply(), None);
+    assert_eq!(first.run("EXEC"), Value::Array(vec![Value::ok(); kept]));
+}
+
+#[test]
 fn who_has_sent_everything_gets_every_reply() {
     let (_dir, server, mut other) = start();
     other.call(&["SET", "large", &"v".repeat(50_000)]);

@@ -3,9 +3,10 @@
 //! | way | for |
 //! | --- | --- |
 //! | [`transaction`] | what one command, one `EXEC` or one commit group has pending |
+//! | [`ended`] | keys and fields that the sweeper removes: whose time is over, synced or not |
 //! | [`overwritten`], [`submit_overwritten`] | strings that a run of commands replaces without a look |
 //! | [`batch`] | a batch that another process, or an emptying, has made |
-//! | [`in_background`] | what the sweeper removes |
+//! | [`in_background`] | members that the sweeper removes |
 //!
 //! A [`CommitGroup`](group::CommitGroups) collects the commands of a worker's clients and ends as
 //! one transaction. A [`CommitHandle`] is what a client waits on before its replies are sent.
@@ -100,6 +101,20 @@ pub(crate) fn in_background(databases: &Databases, batch: Batch) -> Result<()> {
 ///
 /// From the engine; nothing of it is visible.
 pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
+    all_pending(txn, batch)
+}
+
+/// As [`transaction`], but asks for no sync: after a power cut these keys have ended as well.
+///
+/// # Errors
+///
+/// From the engine; nothing of it is visible.
+pub(crate) fn ended(txn: &mut Txn<'_>) -> Result<()> {
+    all_pending(txn, in_background)
+}
+
+/// Commits what is pending by `commit`.
+fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -> Result<()> {
     let databases = txn.databases;
     if txn.pending.is_empty() {
         // What was published, and reads of absent keys.
@@ -130,7 +145,7 @@ pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
             }
         }
     }
-    batch(databases, all)?;
+    commit(databases, all)?;
     databases.ranks.apply(changes);
     touch(databases, &touched);
     tell(databases, told);
