@@ -12,6 +12,7 @@ mod categories;
 mod client;
 mod connection;
 mod decimal;
+mod digest;
 mod dump;
 mod expiry;
 mod field_expiry;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Context, Done, NO_SUCH_KEY, SYNTAX, float, help, is_word, object};
+use super::{Context, Done, NO_SUCH_KEY, SYNTAX, digest, float, help, is_word, object};
 use crate::{config::DebugCommand, encode::Kind, fault::Fault, glob, resp::Args};
 
 /// `LASTSAVE`.
@@ -154,6 +154,10 @@ pub(super) fn debug(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         context.out.ok();
     } else if is("object", 3) {
         return debug_object(context, args.at(2));
+    } else if is("digest", 2) {
+        return digest::all(context);
+    } else if is_word(part, "digest-value") && args.len() > 2 {
+        return digest::values(context, args);
     } else if is("stringmatch-len", 4) {
         return stringmatch(context, args);
     } else if is("change-repl-id", 2)
