@@ -81,6 +81,8 @@ pub(crate) struct Databases {
     unsynced: AtomicBool,
     /// Keys that were removed because their time was over, by the sweeper or by a write.
     pub(crate) ended_keys: AtomicU64,
+    /// How many commands have written something since the data were copied last.
+    pub(crate) changes: Arc<AtomicU64>,
     /// Batches that were submitted and are not finished.
     pub(crate) submitted: AtomicUsize,
     /// Commits under way that take long.
@@ -152,6 +154,7 @@ impl Databases {
             fsync: AtomicU8::new(0),
             unsynced: AtomicBool::new(true),
             ended_keys: AtomicU64::new(0),
+            changes: Arc::default(),
             submitted: AtomicUsize::new(0),
             large_commits: AtomicUsize::new(0),
             locks: Locks::default(),

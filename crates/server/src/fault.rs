@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use crate::{db::Databases, ranks::Learning, resp::Reply};
+use crate::{db::Databases, encode::Kind, ranks::Learning, resp::Reply};
 
 /// Why a command did nothing; the client is told, or the command is run again in another way.
 #[derive(Debug)]
@@ -24,6 +24,9 @@ pub(crate) enum Fault {
 pub(crate) struct Wait {
     /// The keys, of the client's database. None if only the time counts.
     pub(crate) keys: Vec<Vec<u8>>,
+    /// The type that the command takes from: a key of another one is in the way, and the client
+    /// goes on to wait.
+    pub(crate) kind: Kind,
     /// How long, at most; `None` without end.
     pub(crate) timeout: Option<Duration>,
     /// Writes the reply if nothing came in time.
@@ -38,11 +41,11 @@ pub(crate) struct Wait {
 impl Wait {
     /// A wait for one of these keys, which runs the command again as it was sent.
     pub(crate) fn new(
-        keys: Vec<Vec<u8>>,
+        (keys, kind): (Vec<Vec<u8>>, Kind),
         timeout: Option<Duration>,
         on_timeout: fn(&mut Reply),
     ) -> Self {
-        Self { keys, timeout, on_timeout, answers_wrong_type: false, again: None }
+        Self { keys, kind, timeout, on_timeout, answers_wrong_type: false, again: None }
     }
 }
 

@@ -22,6 +22,8 @@ use crate::log::{Event, Log};
 pub(crate) struct Saves {
     /// Where the last copy is.
     directory: PathBuf,
+    /// How many commands have written something since then.
+    changes: Arc<AtomicU64>,
     /// Held by the one that copies.
     one: Mutex<()>,
     pub(crate) running: AtomicBool,
@@ -55,9 +57,10 @@ fn remove(directory: &Path) -> io::Result<()> {
 }
 
 impl Saves {
-    /// Copies of the data in this directory.
-    pub(crate) fn new(data: &Path) -> Self {
+    /// Copies of the data in this directory, to which these changes are made.
+    pub(crate) fn new(data: &Path, changes: Arc<AtomicU64>) -> Self {
         Self {
+            changes,
             directory: ending(data, ".checkpoint"),
             one: Mutex::default(),
             running: AtomicBool::new(false),
@@ -84,12 +87,15 @@ impl Saves {
         self.began.store(now(), Relaxed);
         self.running.store(true, Relaxed);
         let began = Instant::now();
+        // Those that come while it is written count for the next one.
+        let changes = self.changes.load(Relaxed);
         let done = self.copy(engine);
         self.seconds.store(began.elapsed().as_secs() as i64, Relaxed);
         self.failed.store(done.is_err(), Relaxed);
         match &done {
             Ok(()) => {
                 self.last.store(now(), Relaxed);
+                self.changes.fetch_sub(changes, Relaxed);
                 self.count.fetch_add(1, Relaxed);
             }
             Err(error) => {

@@ -70,6 +70,8 @@ pub(crate) struct Pending {
     pub(crate) ranges: Vec<(u8, KeyBound, KeyBound)>,
     /// For clients that listen, in the order in which it happened.
     pub(crate) told: Vec<Told>,
+    /// How many of the commands wrote something.
+    pub(crate) changes: u64,
     /// How often something was written, and its bytes, those included that were written again.
     count: usize,
     pub(crate) bytes: usize,
@@ -100,6 +102,8 @@ impl Pending {
     pub(crate) fn end(&mut self, began: Place) {
         if self.count == began.count {
             self.touched.truncate(began.touched);
+        } else {
+            self.changes += 1;
         }
     }
 }
@@ -330,6 +334,21 @@ impl<'s> Txn<'s> {
             self.forget_members(before)?;
         }
         self.put_entry(key, entry::encode_string(bytes, expires_ms), before, expires_ms);
+        Ok(())
+    }
+
+    /// As [`Txn::put_string`], for a string that was changed in part.
+    pub(crate) fn put_raw_string(
+        &mut self,
+        key: &[u8],
+        before: Option<&Entry>,
+        bytes: &[u8],
+        expires_ms: u64,
+    ) -> Result<()> {
+        if let Some(before) = before {
+            self.forget_members(before)?;
+        }
+        self.put_entry(key, entry::encode_raw_string(bytes, expires_ms), before, expires_ms);
         Ok(())
     }
 

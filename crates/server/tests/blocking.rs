@@ -168,3 +168,23 @@ fn paused_clients_wait_until_the_pause_ends() {
     assert_eq!(client.run("GET a"), Value::bulk("1"));
     assert!(began.elapsed() >= Duration::from_millis(150));
 }
+
+#[test]
+fn a_move_that_waits_says_that_its_target_is_of_another_type() {
+    let (_dir, server, mut control) = start();
+    let (mut first, mut second) =
+        (Client::connect(server.address()), Client::connect(server.address()));
+    control.run("SET target text");
+    send_and_wait(&mut first, &mut control, "BRPOPLPUSH a target 0", 1);
+    send_and_wait(&mut second, &mut control, "BLMOVE a b LEFT LEFT 0", 2);
+    // What is in the way of a key that it waits for is not said.
+    control.run("MULTI");
+    control.run("SADD a x");
+    control.run("EXEC");
+    control.run("DEL a");
+    assert_eq!(info(&mut control, "blocked_clients"), 2);
+    control.run("RPUSH a x");
+    let error = first.reply().unwrap().text();
+    assert!(error.starts_with("WRONGTYPE"), "{error}");
+    assert_eq!(second.reply(), Some(Value::bulk("x")));
+}

@@ -85,3 +85,47 @@ fn frequencies_are_told_if_the_policy_counts_them() {
     assert_eq!(client.run("OBJECT FREQ k"), Value::Int(5));
     assert!(client.run("OBJECT IDLETIME k").text().starts_with("ERR An LFU maxmemory policy is"));
 }
+
+#[test]
+fn strings_that_were_changed_in_part_are_raw() {
+    let (_dir, _server, mut client) = start();
+    for (line, expected) in [
+        ("APPEND a 12", "int"),
+        ("APPEND a 3", "raw"),
+        // It stays so with another time of expiry, and at another key.
+        ("EXPIRE a 1000", "raw"),
+        ("PERSIST a", "raw"),
+        ("INCR a", "int"),
+        ("SETRANGE a 0 12", "raw"),
+        ("SET a 1 KEEPTTL", "int"),
+        ("SETBIT a 5 1", "raw"),
+        ("SET a few", "embstr"),
+        ("BITFIELD a SET u8 0 49", "raw"),
+    ] {
+        client.run(line);
+        assert_eq!(encoding(&mut client, "a"), expected, "{line}");
+    }
+    client.run("COPY a b");
+    client.run("RENAME a c");
+    assert_eq!(["b", "c"].map(|key| encoding(&mut client, key)), ["raw", "raw"]);
+    // Small numbers are shared.
+    for (line, expected) in [("SET n 9999", 2_147_483_647), ("INCR n", 1), ("RPUSH l 1", 1)] {
+        client.run(line);
+        let key = if line.starts_with("RPUSH") { "l" } else { "n" };
+        assert_eq!(client.run(&format!("OBJECT REFCOUNT {key}")), Value::Int(expected), "{line}");
+    }
+    client.run("SET r 1");
+    client.run("SETRANGE r 0 2");
+    assert_eq!(client.run("OBJECT REFCOUNT r"), Value::Int(1));
+}
+
+#[test]
+fn a_block_of_a_list_has_a_limit_of_bytes_besides_that_of_elements() {
+    let (_dir, _server, mut client) = start();
+    client.run("CONFIG SET list-max-listpack-size 3");
+    for (bytes, expected) in [(8_000, "listpack"), (9_000, "quicklist")] {
+        client.run("DEL l");
+        client.run(&format!("RPUSH l a {}", "v".repeat(bytes)));
+        assert_eq!(encoding(&mut client, "l"), expected, "{bytes} bytes");
+    }
+}

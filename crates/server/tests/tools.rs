@@ -204,3 +204,60 @@ fn what_there_is_not_is_refused_as_in_redis() {
     assert_eq!(client.run("acl genpass 5").text().len(), 2);
     assert_eq!(client.run("acl getuser nobody"), Value::Null);
 }
+
+#[test]
+fn digests_are_of_what_values_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = rhumb_server::Config { enable_debug_command: DebugCommand::Yes, ..config(&dir) };
+    let server = Running::start(settings).unwrap();
+    let mut client = Client::connect(server.address());
+    let zeros = "0".repeat(40);
+    assert_eq!(client.run("debug digest").text(), zeros);
+    for line in
+        ["set s 1", "rpush l a b", "sadd t a b", "zadd z 1 a 2 b", "hset h f v", "xadd x 1-1 f v"]
+    {
+        client.run(line);
+        let key = line.split(' ').nth(1).unwrap();
+        client.run(&format!("copy {key} copied"));
+        let both = client.run(&format!("debug digest-value {key} copied none"));
+        let Value::Array(both) = both else { panic!("{both:?}") };
+        assert_eq!((&both[0], both[2].text()), (&both[1], zeros.clone()), "{line}");
+        assert_ne!(both[0].text(), zeros, "{line}");
+        client.run("del copied");
+    }
+    let before = client.run("debug digest").text();
+    for (change, undo) in [
+        ("set s 2", "set s 1"),
+        ("rename s r", "rename r s"),
+        ("pexpireat s 4000000000000", "persist s"),
+        ("lset l 0 c", "lset l 0 a"),
+        ("move s 1", ""),
+    ] {
+        client.run(change);
+        assert_ne!(client.run("debug digest").text(), before, "{change}");
+        if !undo.is_empty() {
+            client.run(undo);
+            assert_eq!(client.run("debug digest").text(), before, "{undo}");
+        }
+    }
+}
+
+#[test]
+fn commands_that_change_something_are_counted_until_the_next_copy() {
+    let (_dir, server, mut client) = start();
+    let changes = |client: &mut Client, line: &str| {
+        line.split(';').for_each(|line| {
+            client.run(line);
+        });
+        figure(client, "persistence", "rdb_changes_since_last_save")
+    };
+    assert_eq!(changes(&mut client, "ping"), "0");
+    assert_eq!(changes(&mut client, "set a 1;set a 1;set b 1 nx"), "3");
+    assert_eq!(changes(&mut client, "get a;set a 1 nx;del none;setbit a 3 1"), "3");
+    assert_eq!(changes(&mut client, "setbit a 3 0;lpush l a b c;del a b"), "6");
+    assert_eq!(changes(&mut client, "multi;incr n;get n;incr n;exec"), "8");
+    let mut other = Client::connect(server.address());
+    assert_eq!(changes(&mut other, "incr n;set a 7"), "10");
+    assert_eq!(changes(&mut client, "save"), "0");
+    assert_eq!(changes(&mut client, "incr n"), "1");
+}

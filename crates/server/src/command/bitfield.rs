@@ -211,7 +211,7 @@ pub(super) fn bitfield(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     }
     if grows || changes {
         let expires = before.as_ref().map_or(0, |before| before.expires_ms);
-        context.txn.put_string(key, before.as_ref(), &bytes, expires)?;
+        context.txn.put_raw_string(key, before.as_ref(), &bytes, expires)?;
     }
     if changes {
         context.txn.notify(KeyEvent::string("setbit"), key);

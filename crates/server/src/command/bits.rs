@@ -55,7 +55,7 @@ pub(super) fn setbit(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     value.resize(old.len().max(byte + 1), 0);
     value[byte] = value[byte] & !(1 << shift) | (bit as u8) << shift;
     let expires = before.as_ref().map_or(0, |before| before.expires_ms);
-    context.txn.put_string(key, before.as_ref(), &value, expires)?;
+    context.txn.put_raw_string(key, before.as_ref(), &value, expires)?;
     context.txn.notify(KeyEvent::string("setbit"), key);
     Ok(())
 }
@@ -260,7 +260,7 @@ pub(super) fn bitop(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let len = result.len();
     let (key, before) = (args.at(2), context.txn.edit(args.at(2))?);
     if len > 0 {
-        context.txn.put_string(key, before.as_ref(), &result, 0)?;
+        context.txn.put_raw_string(key, before.as_ref(), &result, 0)?;
         context.txn.notify(KeyEvent::string("set"), key);
     } else if let Some(before) = before {
         context.txn.delete(key, &before)?;

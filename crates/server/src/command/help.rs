@@ -231,6 +231,10 @@ pub(super) const CLUSTER: &[&str] = &[];
 
 /// Of `DEBUG`.
 pub(super) const DEBUG: &[&str] = &[
+    "DIGEST",
+    "    One digest of all data.",
+    "DIGEST-VALUE <key> [<key> ...]",
+    "    A digest of each key's value.",
     "OBJECT <key>",
     "    Show how a key is kept.",
     "PROTOCOL <type>",

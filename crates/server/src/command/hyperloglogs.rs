@@ -40,7 +40,7 @@ fn put(
     value: &HyperLogLog,
 ) -> Done {
     let expires = before.map_or(0, |before| before.expires_ms);
-    context.txn.put_string(key, before, value.bytes(), expires)?;
+    context.txn.put_raw_string(key, before, value.bytes(), expires)?;
     Ok(())
 }
 

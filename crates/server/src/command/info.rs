@@ -181,10 +181,11 @@ fn persistence_section(server: &Server) -> String {
     let status = |is_failing: bool| if is_failing { "err" } else { "ok" }.to_owned();
     let writes = status(health.are_writes_failing() || health.are_syncs_failing());
     let is_saving = saves.running.load(Ordering::Relaxed);
+    let changes = server.databases.changes.load(Ordering::Relaxed);
     lines([
         ("loading", "0".to_owned()),
         ("async_loading", "0".to_owned()),
-        ("rdb_changes_since_last_save", "0".to_owned()),
+        ("rdb_changes_since_last_save", changes.to_string()),
         ("rdb_bgsave_in_progress", u8::from(is_saving).to_string()),
         ("rdb_last_save_time", saves.last.load(Ordering::Relaxed).to_string()),
         ("rdb_last_bgsave_status", status(saves.failed.load(Ordering::Relaxed))),

@@ -43,7 +43,7 @@ fn wait<'a>(
         return Ok(());
     }
     let keys = keys.map(<[u8]>::to_vec).collect();
-    Err(Wait::new(keys, timeout, Reply::null_array).into())
+    Err(Wait::new((keys, Kind::List), timeout, Reply::null_array).into())
 }
 
 fn blocking_pop(context: &mut Context<'_, '_>, args: Args<'_>, end: End) -> Done {

@@ -15,6 +15,7 @@ mod command_info;
 mod connection;
 mod debug_protocol;
 mod decimal;
+mod digest;
 mod dump;
 mod expiry;
 mod field_expiry;

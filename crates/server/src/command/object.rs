@@ -11,8 +11,17 @@ use crate::{
 /// The longest string that Redis keeps beside its object, in bytes.
 const EMBEDDED_BYTES: usize = 44;
 
+/// Redis has one object for all keys with the same number below this one.
+const SHARED_NUMBERS: i64 = 10_000;
+
+/// The references that Redis says such an object has.
+const SHARED_REFERENCES: i64 = i32::MAX as i64;
+
 /// The bytes of a list in one block for each of the settings -1 to -5 of `list-max-listpack-size`.
 const BLOCK_BYTES: [u64; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+
+/// The bytes of a list in one block if the setting is a number of elements.
+const COUNTED_BLOCK_BYTES: u64 = 8 << 10;
 
 /// Bytes that a block of a list has besides its elements.
 const BLOCK_HEADER_BYTES: u64 = 7;
@@ -44,7 +53,7 @@ pub(super) fn object(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         let encoding = encoding(context, &entry)?;
         context.out.bulk(encoding.as_bytes());
     } else if is_word(part, "refcount") {
-        context.out.int(1);
+        context.out.int(references(&entry));
     } else {
         // When and how often a key was read is not kept.
         let counts = context.server.remembered.text("maxmemory-policy").ends_with("-lfu");
@@ -58,10 +67,20 @@ pub(super) fn object(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
+/// How often Redis would use the object: it has one of each small number, for all keys.
+fn references(entry: &Entry) -> i64 {
+    let number = Some(entry).filter(|entry| entry.kind == Kind::String && !entry.is_raw());
+    match number.and_then(|entry| parse_i64(entry.bytes())) {
+        Some(0..SHARED_NUMBERS) => SHARED_REFERENCES,
+        _ => 1,
+    }
+}
+
 pub(super) fn encoding(context: &Context<'_, '_>, entry: &Entry) -> Result<&'static str, Fault> {
     if entry.kind == Kind::String {
         let bytes = entry.bytes();
         return Ok(match bytes.len() {
+            _ if entry.is_raw() => "raw",
             ..=20 if parse_i64(bytes).is_some() => "int",
             ..=EMBEDDED_BYTES => "embstr",
             _ => "raw",
@@ -130,11 +149,15 @@ fn block_bytes(element: &[u8]) -> u64 {
 /// Returns true if Redis would keep a list in one block.
 fn is_one_block(context: &Context<'_, '_>, meta: &Meta) -> Result<bool, Fault> {
     let setting = context.server.remembered.number("list-max-listpack-size");
-    if setting >= 0 {
-        return Ok(meta.count <= setting.unsigned_abs().max(1));
-    }
-    let at = usize::try_from(setting.unsigned_abs() - 1).unwrap_or(usize::MAX);
-    let most = BLOCK_BYTES[at.min(BLOCK_BYTES.len() - 1)];
+    let most = if setting >= 0 {
+        if meta.count > setting.unsigned_abs().max(1) {
+            return Ok(false);
+        }
+        COUNTED_BLOCK_BYTES
+    } else {
+        let at = usize::try_from(setting.unsigned_abs() - 1).unwrap_or(usize::MAX);
+        BLOCK_BYTES[at.min(BLOCK_BYTES.len() - 1)]
+    };
     // Every element takes two bytes at least.
     if meta.count > most / 2 {
         return Ok(false);

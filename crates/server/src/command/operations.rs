@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use super::{Context, Done, NO_SUCH_KEY, SYNTAX, debug_protocol, float, help, is_word, object};
+use super::{
+    Context, Done, NO_SUCH_KEY, SYNTAX, debug_protocol, digest, float, help, is_word, object,
+};
 use crate::{config::DebugCommand, encode::Kind, fault::Fault, glob, resp::Args};
 
 /// `LASTSAVE`.
@@ -135,6 +137,10 @@ pub(super) fn debug(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return debug_object(context, args.at(2));
     } else if is("protocol", 3) {
         return debug_protocol::reply(context, args.at(2));
+    } else if is("digest", 2) {
+        return digest::all(context);
+    } else if is_word(part, "digest-value") && args.len() > 2 {
+        return digest::values(context, args);
     } else if is("stringmatch-len", 4) {
         return stringmatch(context, args);
     } else if is("change-repl-id", 2)

@@ -262,7 +262,10 @@ pub(super) fn append(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return Err(STRING_TOO_LONG.into());
     }
     let value = [old, args.at(2)].concat();
-    context.txn.put_string(args.at(1), before.as_ref(), &value, expires)?;
+    match &before {
+        None => context.txn.put_string(args.at(1), None, &value, expires)?,
+        Some(_) => context.txn.put_raw_string(args.at(1), before.as_ref(), &value, expires)?,
+    }
     context.txn.notify(KeyEvent::string("append"), args.at(1));
     context.out.count(value.len());
     Ok(())
@@ -311,7 +314,7 @@ pub(super) fn setrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     value.resize(value.len().max(offset + piece.len()), 0);
     value[offset..offset + piece.len()].copy_from_slice(piece);
     let expires = before.as_ref().map_or(0, |before| before.expires_ms);
-    context.txn.put_string(args.at(1), before.as_ref(), &value, expires)?;
+    context.txn.put_raw_string(args.at(1), before.as_ref(), &value, expires)?;
     context.txn.notify(KeyEvent::string("setrange"), args.at(1));
     context.out.count(value.len());
     Ok(())

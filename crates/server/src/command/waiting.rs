@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use super::{Context, Done, SYNTAX, arguments::timeout_ms, integer, is_word};
 use crate::{
+    encode::Kind,
     fault::{Fault, Wait},
     resp::{Args, Reply},
 };
 
 /// A wait for replicas, of which there are none: only the time ends it.
 fn wait_in_vain(timeout: Option<Duration>, on_timeout: fn(&mut Reply)) -> Fault {
-    Wait::new(Vec::new(), timeout, on_timeout).into()
+    Wait::new((Vec::new(), Kind::String), timeout, on_timeout).into()
 }
 
 /// `WAIT`.

@@ -186,7 +186,7 @@ fn take_or_wait<'a>(
         return Ok(());
     }
     let keys = keys.map(<[u8]>::to_vec).collect();
-    Err(Wait::new(keys, timeout, Reply::null_array).into())
+    Err(Wait::new((keys, Kind::Zset), timeout, Reply::null_array).into())
 }
 
 fn blocking(context: &mut Context<'_, '_>, args: Args<'_>, end: End) -> Done {

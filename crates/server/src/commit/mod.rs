@@ -121,7 +121,8 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
         tell(databases, std::mem::take(&mut txn.pending).told);
         return Ok(());
     }
-    let Pending { writes: pending, ranges, touched, told, .. } = std::mem::take(&mut txn.pending);
+    let Pending { writes: pending, ranges, touched, told, changes: commands, .. } =
+        std::mem::take(&mut txn.pending);
     let (mut all, mut changes) = (databases.engine.batch(), Changes::default());
     for (number, from, to) in ranges {
         all.remove_range(&databases.numbered(number)?.members, (from, to));
@@ -146,6 +147,8 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
         }
     }
     commit(databases, all)?;
+    // A command that is run alone has not counted itself.
+    databases.changes.fetch_add(commands.max(1), Ordering::Relaxed);
     databases.ranks.apply(changes);
     touch(databases, &touched);
     tell(databases, told);
@@ -174,6 +177,7 @@ pub(crate) fn overwritten<'k>(
     let databases = txn.databases;
     let Some(all) = take_overwritten(txn, keys)? else { return Ok(()) };
     batch(databases, all)?;
+    databases.changes.fetch_add(txn.overwritten as u64, Ordering::Relaxed);
     touch(databases, &txn.pending.touched);
     tell(databases, std::mem::take(&mut txn.pending.told));
     Ok(())
@@ -198,6 +202,7 @@ pub(crate) fn submit_overwritten<'k>(
         databases.submitted.fetch_sub(1, Ordering::Relaxed);
         databases.note_failed_commit(error);
     })?;
+    databases.changes.fetch_add(txn.overwritten as u64, Ordering::Relaxed);
     // If the write fails after all, clients that watch a key repeat an EXEC for nothing.
     touch(databases, &txn.pending.touched);
     Ok(Some(CommitHandle::Submitted(submitted)))

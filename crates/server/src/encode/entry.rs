@@ -3,7 +3,8 @@
 use rhumb::Slice;
 
 use super::format::{
-    FLAG_EXPIRES, KIND_HASH, KIND_LIST, KIND_MASK, KIND_SET, KIND_STREAM, KIND_STRING, KIND_ZSET,
+    FLAG_EXPIRES, FLAG_RAW, KIND_HASH, KIND_LIST, KIND_MASK, KIND_SET, KIND_STREAM, KIND_STRING,
+    KIND_ZSET,
 };
 
 /// The type of a key.
@@ -95,6 +96,16 @@ impl Entry {
         &self.value[self.body..]
     }
 
+    /// Returns true if it is a string that was changed in part.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.flags() != 0
+    }
+
+    /// The flags of its first byte that stay whatever time of expiry it is given.
+    fn flags(&self) -> u8 {
+        self.value.first().map_or(0, |first| first & FLAG_RAW)
+    }
+
     /// What there is to be known of a collection; none if the bytes are damaged.
     pub(crate) fn meta(&self) -> Option<Meta> {
         let word = |at: usize| {
@@ -111,6 +122,7 @@ impl Entry {
     pub(crate) fn with_expiry(&self, expires_ms: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(9 + self.bytes().len());
         push_head(&mut out, self.kind, expires_ms);
+        out[0] |= self.flags();
         out.extend_from_slice(self.bytes());
         out
     }
@@ -149,6 +161,13 @@ pub(crate) fn encode_string(bytes: &[u8], expires_ms: u64) -> Vec<u8> {
     out
 }
 
+/// The entry of a string that was changed in part.
+pub(crate) fn encode_raw_string(bytes: &[u8], expires_ms: u64) -> Vec<u8> {
+    let mut out = encode_string(bytes, expires_ms);
+    out[0] |= FLAG_RAW;
+    out
+}
+
 /// The entry of a collection.
 pub(crate) fn encode_meta(kind: Kind, meta: &Meta, expires_ms: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(33);
@@ -172,6 +191,12 @@ mod tests {
     fn entries_have_their_golden_bytes() {
         assert_eq!(encode_string(b"ab", 0), [0, b'a', b'b']);
         assert_eq!(encode_string(b"", 0x0102), [0x80, 2, 1, 0, 0, 0, 0, 0, 0]);
+        let raw = encode_raw_string(b"7", 0);
+        assert_eq!(raw, [0x40, b'7']);
+        let raw = Entry::decode(raw.into()).unwrap();
+        assert_eq!((raw.kind, raw.expires_ms, raw.bytes()), (Kind::String, 0, &b"7"[..]));
+        assert_eq!(raw.with_expiry(0x0102), [0xC0, 2, 1, 0, 0, 0, 0, 0, 0, b'7']);
+        assert!(raw.is_raw() && !Entry::decode(encode_string(b"7", 0).into()).unwrap().is_raw());
         let meta = Meta { id: 7, count: 3, first: 1 << 63, times: 0 };
         let hash = [1, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(encode_meta(Kind::Hash, &meta, 0), hash);

@@ -19,6 +19,9 @@ pub(crate) const SYSTEM_FUNCTION: &[u8] = b"function.";
 
 /// In an entry's first byte: whether a time of expiry follows.
 pub(crate) const FLAG_EXPIRES: u8 = 0x80;
+/// In a string's first byte: it was changed in part, so that Redis would keep its bytes as they
+/// are, though they are a number or few. Only what `OBJECT ENCODING` says depends on it.
+pub(crate) const FLAG_RAW: u8 = 0x40;
 /// In an entry's first byte: the type.
 pub(crate) const KIND_MASK: u8 = 0x0F;
 

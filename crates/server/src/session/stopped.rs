@@ -196,8 +196,9 @@ impl Session {
         if !waits {
             self.note_if_slow(server, call, began.elapsed());
         }
-        let is_other_type =
-            !blocked.wait.answers_wrong_type && out.bytes()[from..].starts_with(WRONG_TYPE);
+        let is_other_type = !blocked.wait.answers_wrong_type
+            && out.bytes()[from..].starts_with(WRONG_TYPE)
+            && Self::is_in_the_way(server, blocked);
         if waits || is_other_type {
             out.truncate(from);
             self.pass_on(server, blocked);
@@ -205,6 +206,17 @@ impl Session {
             return false;
         }
         true
+    }
+
+    /// Returns true if one of the keys is of another type than the command takes from. If none is,
+    /// an error is of where the command puts what it takes, and the client is to see it.
+    fn is_in_the_way(server: &Server, blocked: &Blocked) -> bool {
+        let databases = &server.databases;
+        let mut txn = Txn::new(databases, databases.number(blocked.database), now_ms());
+        blocked.wait.keys.iter().any(|key| {
+            let entry = txn.read(key).ok().flatten();
+            entry.is_some_and(|entry| entry.kind != blocked.wait.kind)
+        })
     }
 
     /// Wakes the client after this one for each key that is there.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Range, edge, find, ids, is_word, last_entry, write_entries};
 use crate::{
     command::{Context, Done, SYNTAX, arguments::timeout_ms, integer},
+    encode::Kind,
     encode::StreamId,
     fault::{Fault, Wait},
     resp::{Args, Reply},
@@ -116,6 +117,7 @@ impl<'a> Reading<'a> {
             timeout,
             on_timeout: Reply::null_array,
             // A group may be gone; to XREAD a key of another type is absent.
+            kind: Kind::Stream,
             answers_wrong_type: self.group.is_some(),
             again,
         })))
