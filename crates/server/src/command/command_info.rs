@@ -205,7 +205,7 @@ impl Specification {
             MoreKeys::After(_) => {
                 Self { begin: ("unknown", Vec::new()), end: ("unknown", Vec::new()) }
             }
-            MoreKeys::AllAfter(word) => Self::keyword(word, -2, 0),
+            MoreKeys::Migrated => Self::keyword("keys", -2, 0),
         })
     }
 

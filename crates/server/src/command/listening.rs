@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use super::{Client, Command, Context, Done, Flags, categories, is_word, keys_of, slowness};
+use super::{Client, Command, Context, Done, Flags, categories, keys_of, slowness};
 use crate::{
     clients::Mode,
     db::Databases,

@@ -45,10 +45,10 @@ pub(super) fn metrics(server: &Server) -> Vec<Metric> {
         ),
         gauge("rhumb_scripts", "Scripts kept.", scripts),
         gauge("rhumb_scripts_bytes", "Bytes of the sources of scripts kept.", script_bytes),
-        gauge("rhumb_scripts_running", "Scripts that run.", server.scripts.running()),
+        gauge("rhumb_scripts_running", "Scripts that run and may take long.", server.scripts.running()),
         counter(
             "rhumb_script_kills_total",
-            "Times that a client had the scripts end that ran.",
+            "Scripts that clients asked to end.",
             server.scripts.kills(),
         ),
         gauge(

@@ -47,9 +47,14 @@ impl Scripts {
         (sources.by_sha.len(), sources.bytes)
     }
 
-    /// How many scripts run.
+    /// How many scripts run that may take long.
     pub(crate) fn running(&self) -> usize {
-        self.running.load(Ordering::Relaxed)
+        self.running.len()
+    }
+
+    /// How often a script was asked to end.
+    pub(crate) fn kills(&self) -> u64 {
+        self.running.kills()
     }
 
     /// Keeps a source.

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
 };
@@ -52,23 +52,38 @@ pub(crate) enum Kill {
 
 /// All that run.
 #[derive(Default)]
-pub(super) struct AllRunning(Mutex<Vec<Arc<RunningScript>>>);
+pub(super) struct AllRunning {
+    scripts: Mutex<Vec<Arc<RunningScript>>>,
+    /// How often one was asked to end.
+    kills: AtomicU64,
+}
 
 impl AllRunning {
     pub(super) fn add(&self, script: Arc<RunningScript>) {
-        self.0.lock().push(script);
+        self.scripts.lock().push(script);
+    }
+
+    /// How many run.
+    pub(super) fn len(&self) -> usize {
+        self.scripts.lock().len()
+    }
+
+    /// How often one was asked to end.
+    pub(super) fn kills(&self) -> u64 {
+        self.kills.load(Ordering::Relaxed)
     }
 
     pub(super) fn remove(&self, script: &Arc<RunningScript>) {
-        self.0.lock().retain(|other| !Arc::ptr_eq(other, script));
+        self.scripts.lock().retain(|other| !Arc::ptr_eq(other, script));
     }
 
     /// Asks all functions, or all scripts, to end.
     pub(super) fn kill(&self, functions: bool) -> Kill {
-        let all = self.0.lock();
+        let all = self.scripts.lock();
         let mut killed = if all.is_empty() { Kill::None } else { Kill::Others };
         for script in all.iter().filter(|script| script.is_function == functions) {
             script.killed.store(true, Ordering::Relaxed);
+            self.kills.fetch_add(1, Ordering::Relaxed);
             killed = Kill::Asked;
         }
         killed
@@ -76,6 +91,6 @@ impl AllRunning {
 
     /// The one that began first.
     pub(super) fn first(&self) -> Option<Arc<RunningScript>> {
-        self.0.lock().first().cloned()
+        self.scripts.lock().first().cloned()
     }
 }
