@@ -71,7 +71,9 @@ impl Engine {
 
     /// Returns true if the state is worth keeping.
     pub(super) fn is_small(&mut self) -> bool {
-        self.lua.state_mut().gc.gc_state.total_bytes < KEPT_BYTES_MAX
+        let state = self.lua.state_mut();
+        let stack = state.stack.capacity() * size_of::<Val>();
+        state.gc.gc_state.total_bytes.saturating_add(stack) < KEPT_BYTES_MAX
     }
 
     /// Compiles a script.

@@ -191,8 +191,7 @@ pub(super) fn families() -> Vec<Vec<Command>> {
 
 /// What a script may not call, beside the commands on scripts and on transactions.
 const NOT_IN_SCRIPTS: &[&str] = &[
-    "auth", "client", "config", "debug", "hello", "migrate", "quit", "reset", "shutdown", "wait",
-    "waitaof",
+    "auth", "client", "config", "debug", "hello", "migrate", "quit", "reset", "shutdown", "waitaof",
 ];
 
 fn connection() -> Vec<Command> {
@@ -293,7 +292,7 @@ fn server() -> Vec<Command> {
             ("O(1)", "Exchanges two databases"),
         )),
         Command {
-            flags: Flags::BLOCKING.and(Flags::NO_SCRIPT),
+            flags: Flags::BLOCKING,
             group: Group::Connection,
             ..row(
                 "wait",
