@@ -65,6 +65,16 @@ fn coroutines_take_turns_and_count_as_the_script() {
     }
 }
 
+/// A string that is made again while the collector is at work is not taken away by it.
+#[test]
+fn strings_outlive_collections_while_they_are_used() {
+    let (_dir, _server, mut client) = start();
+    let script = "for i = 1, 20000 do \
+        local a = string.rep('x', i % 100) local b = string.rep('x', i % 100) .. 'y' \
+        if #a + 1 ~= #b then return 'wrong' end end return 'right'";
+    assert_eq!(client.call(&["EVAL", script, "0"]).text(), "right");
+}
+
 #[test]
 fn hostile_scripts_end_and_the_server_lives() {
     let (_dir, _server, mut client) = start();
@@ -81,6 +91,8 @@ fn hostile_scripts_end_and_the_server_lives() {
         ("return redis.call('fcall', 'f', 0)", "not allowed from script"),
         ("local t = {} for i = 1, 1e9 do t[i] = {} end", "not enough memory"),
         ("local t = {} for i = 1, 1e9 do t['k' .. i] = 1 end", "not enough memory"),
+        ("local t = {} for i = 1, 1e9 do table.insert(t, i) end", "not enough memory"),
+        ("local t = {} for i = 1, 1e9 do rawset(t, i, i) end", "not enough memory"),
         (DEEP_COROUTINES, "not enough memory"),
         ("return unpack({}, 1, 1e7)", "too many results to unpack"),
         ("return ('x'):rep(1e6):byte(1, -1)", "string slice too long"),

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Client, Context, Flags, Locking, find, keys_of, listening};
+use super::{Client, Context, Flags, Locking, find, is_word, keys_of, listening};
 use crate::{
     clients::ClientInfo,
     fault::Fault,
@@ -72,6 +72,15 @@ fn refuse(text: &'static str) -> Refused {
     Refused::Text(text.into())
 }
 
+/// Returns true if a call of `XREAD` or `XREADGROUP` has the option `BLOCK`.
+fn waits_for_streams(name: &str, args: Args<'_>) -> bool {
+    matches!(name, "xread" | "xreadgroup")
+        && args
+            .iter_from(1)
+            .take_while(|word| !is_word(word, "streams"))
+            .any(|word| is_word(word, "block"))
+}
+
 impl Host for ScriptHost {
     fn call(&mut self, args: Args<'_>, out: &mut Reply) -> Result<(), Refused> {
         let Some((_, command)) = find(args.at(0)) else {
@@ -86,6 +95,10 @@ impl Host for ScriptHost {
         }
         if command.flags.has(Flags::NO_SCRIPT) {
             return Err(refuse("ERR This Redis command is not allowed from script"));
+        }
+        if waits_for_streams(command.name, args) {
+            let text = "command is not allowed with BLOCK option from scripts";
+            return Err(Refused::Text(format!("ERR {} {text}", command.name).into()));
         }
         if self.is_read_only && command.flags.has(Flags::WRITE) {
             return Err(refuse("ERR Write commands are not allowed from read-only scripts."));
