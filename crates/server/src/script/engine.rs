@@ -72,7 +72,7 @@ fn look(state: &mut LuaState) -> LuaResult<u32> {
     }
     count_memory(state);
     // What functions add to tables passes no other check.
-    check_memory(state, 0)?;
+    sandbox::check_memory(state, 0)?;
     Ok(0)
 }
 
