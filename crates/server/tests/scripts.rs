@@ -33,6 +33,48 @@ fn an_error_keeps_what_was_written_before_it() {
     assert_eq!(client.run("GET w").text(), "1");
 }
 
+/// Each coroutine stops with a deep stack.
+const DEEP_COROUTINES: &str = "local t = {} \
+    local function f(n) if n > 0 then return 1 + f(n - 1) end coroutine.yield() end \
+    for i = 1, 1e9 do t[i] = coroutine.create(f) coroutine.resume(t[i], 10000) end";
+
+const NESTED_COROUTINES: &str = "local function f() \
+    return assert(coroutine.resume(coroutine.create(f))) end f()";
+
+#[test]
+fn coroutines_take_turns_and_count_as_the_script() {
+    let (_dir, server, mut control) = start();
+    let script = "local add = coroutine.wrap(function(a) \
+        while true do a = coroutine.yield(a + 1) end end) return {add(1), add(5)}";
+    let replies = Value::Array(vec![Value::Int(2), Value::Int(6)]);
+    assert_eq!(control.call(&["EVAL", script, "0"]), replies);
+    assert_eq!(control.call(&["EVAL", "return type(cjson.null)", "0"]).text(), "userdata");
+    let endless = [
+        "local f = coroutine.wrap(function() while true do end end) while true do pcall(f) end",
+        "return ('a'):rep(3000):find('.-.-.-.-.-.-b')",
+        "return ('a'):rep(9):gsub('a', function() while true do end end)",
+    ];
+    for script in endless {
+        let mut client = Client::connect(server.address());
+        let running = thread::spawn(move || eval(&mut client, script));
+        while control.run("SCRIPT KILL") != Value::ok() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let reply = running.join().unwrap();
+        assert!(reply.contains("Script killed by user"), "{script}: {reply}");
+    }
+}
+
+/// A string that is made again while the collector is at work is not taken away by it.
+#[test]
+fn strings_outlive_collections_while_they_are_used() {
+    let (_dir, _server, mut client) = start();
+    let script = "for i = 1, 20000 do \
+        local a = string.rep('x', i % 100) local b = string.rep('x', i % 100) .. 'y' \
+        if #a + 1 ~= #b then return 'wrong' end end return 'right'";
+    assert_eq!(client.call(&["EVAL", script, "0"]).text(), "right");
+}
+
 #[test]
 fn hostile_scripts_end_and_the_server_lives() {
     let (_dir, _server, mut client) = start();
@@ -45,6 +87,21 @@ fn hostile_scripts_end_and_the_server_lives() {
         ("x = 1", "readonly table"),
         ("return y", "nonexistent global variable 'y'"),
         ("return redis.call('multi')", "not allowed from script"),
+        ("return redis.call('eval', 'return 1', 0)", "not allowed from script"),
+        ("return redis.call('fcall', 'f', 0)", "not allowed from script"),
+        ("local t = {} for i = 1, 1e9 do t[i] = {} end", "not enough memory"),
+        ("local t = {} for i = 1, 1e9 do t['k' .. i] = 1 end", "not enough memory"),
+        ("local t = {} for i = 1, 1e9 do table.insert(t, i) end", "not enough memory"),
+        ("local t = {} for i = 1, 1e9 do rawset(t, i, i) end", "not enough memory"),
+        (DEEP_COROUTINES, "not enough memory"),
+        ("return unpack({}, 1, 1e7)", "too many results to unpack"),
+        ("return ('x'):rep(1e6):byte(1, -1)", "string slice too long"),
+        ("return ('a'):rep(300):find(('a?'):rep(300))", "pattern too complex"),
+        ("local t = {} t[1] = t return t", "reached lua stack limit"),
+        ("local t = {} t[1] = t return cjson.encode(t)", "excessive depth"),
+        ("return cjson.decode(('['):rep(100000))", "too many nested data"),
+        ("return coroutine.yield()", "attempt to yield"),
+        (NESTED_COROUTINES, "stack overflow"),
     ] {
         let reply = eval(&mut client, script);
         assert!(reply.contains(expected), "{script}: {reply}");

@@ -7,7 +7,8 @@ use std::{
 };
 
 use super::{
-    COMMANDS, Client, Command, Context, Flags, Locking, find, keys_of, listening, permission,
+    COMMANDS, Client, Command, Context, Flags, Locking, find, is_word, keys_of, listening,
+    permission,
 };
 use crate::{
     acl::Place,
@@ -100,6 +101,15 @@ fn counts_as_write(command: &Command) -> bool {
     command.flags.has(Flags::WRITE) || ["pfcount", "publish", "spublish"].contains(&command.name)
 }
 
+/// Returns true if a call of `XREAD` or `XREADGROUP` has the option `BLOCK`.
+fn waits_for_streams(name: &str, args: Args<'_>) -> bool {
+    matches!(name, "xread" | "xreadgroup")
+        && args
+            .iter_from(1)
+            .take_while(|word| !is_word(word, "streams"))
+            .any(|word| is_word(word, "block"))
+}
+
 impl Host for ScriptHost {
     fn call(&mut self, args: Args<'_>, out: &mut Reply) -> Result<(), Refused> {
         let Some((_, command)) = find(args.at(0)) else {
@@ -117,6 +127,10 @@ impl Host for ScriptHost {
         }
         if let Some(text) = self.denial((command, args)) {
             return Err(Refused::Text(text.into()));
+        }
+        if waits_for_streams(command.name, args) {
+            let text = "command is not allowed with BLOCK option from scripts";
+            return Err(Refused::Text(format!("ERR {} {text}", command.name).into()));
         }
         if self.is_read_only && counts_as_write(command) {
             return Err(refuse("ERR Write commands are not allowed from read-only scripts."));

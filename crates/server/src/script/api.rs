@@ -31,6 +31,10 @@ pub(super) fn place(state: &LuaState) -> Option<(String, u32)> {
     state.call_stack.get(..state.ci)?.iter().rev().find_map(|frame| {
         let Val::Function(function) = state.stack_get(frame.func) else { return None };
         let Some(Closure::Lua(closure)) = state.gc.closures.get(function) else { return None };
+        // A library that is written in Lua is no place in the script.
+        if !closure.proto.source.starts_with("@user") {
+            return None;
+        }
         let lines = &closure.proto.line_info;
         let line = lines.get(frame.saved_pc.saturating_sub(1)).copied()?;
         Some((closure.proto.source.clone(), line))

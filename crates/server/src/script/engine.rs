@@ -1,6 +1,6 @@
 //! A state of the interpreter, which scripts of one thread run in, one after the other.
 
-use std::collections::HashMap;
+use std::{cell::Cell, collections::HashMap};
 
 use rilua::{
     Function, Lua, LuaApiMut, LuaResult, StdLib, Table, Val, runtime_error,
@@ -47,11 +47,46 @@ pub(super) struct Engine {
     kept: Kept,
 }
 
+/// What a string, a table and a function take beside their contents: their places in the
+/// interpreter's arenas, with room to spare.
+const OBJECT_BYTES: usize = 64;
+
+thread_local! {
+    /// Instructions since the memory was counted.
+    static UNCOUNTED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts the memory of a script anew, once it has run for long enough to be worth that. The
+/// interpreter leaves out what functions add to tables, and at each collection forgets what
+/// strings and tables hold.
+fn count_memory(state: &mut LuaState) {
+    let instructions = UNCOUNTED.get() + LOOK_INSTRUCTIONS as usize;
+    UNCOUNTED.set(instructions);
+    let gc = &mut state.gc;
+    let objects = gc.tables.len() + gc.string_arena.len() + gc.closures.len();
+    if instructions < objects as usize * 4 {
+        return;
+    }
+    UNCOUNTED.set(0);
+    let strings: usize = gc.string_arena.iter().map(|(_, string, _)| string.data().len()).sum();
+    let tables: usize = gc.tables.iter().map(|(_, table, _)| table.estimated_memory()).sum();
+    let counted = objects as usize * OBJECT_BYTES + strings + tables;
+    if counted > gc.gc_state.total_bytes {
+        gc.gc_state.total_bytes = counted;
+        // The next collection comes before the limit does.
+        let room = MEMORY_BYTES_MAX.saturating_sub(counted) / 2;
+        gc.gc_state.gc_threshold = counted + counted.min(room);
+    }
+}
+
 /// Looks at the limits.
 fn look(state: &mut LuaState) -> LuaResult<u32> {
     if running(super::Running::is_over).unwrap_or(true) {
         return Err(api::end_script(state));
     }
+    count_memory(state);
+    // What functions add to tables passes no other check.
+    sandbox::check_memory(state, 0)?;
     Ok(0)
 }
 
@@ -94,12 +129,17 @@ impl Engine {
         let state = lua.state_mut();
         state.hook.hook_func = Val::Function(hook.gc_ref());
         state.gc.set_alloc_limit(MEMORY_BYTES_MAX);
+        // Each collection is done as a whole: between its steps the interpreter would hand out
+        // strings that the rest of the collection takes away.
+        state.gc.gc_state.gc_stepmul = 0;
         Ok(Self { lua, globals, protect, on_error, kept })
     }
 
     /// Returns true if the state is worth keeping.
     pub(super) fn is_small(&mut self) -> bool {
-        self.lua.state_mut().gc.gc_state.total_bytes < KEPT_BYTES_MAX
+        let state = self.lua.state_mut();
+        let stack = state.stack.capacity() * size_of::<Val>();
+        state.gc.gc_state.total_bytes.saturating_add(stack) < KEPT_BYTES_MAX
     }
 
     /// Compiles a script.

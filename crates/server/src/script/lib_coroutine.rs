@@ -1,15 +1,22 @@
 //! Coroutines: those of the interpreter, held to the limits of the script that resumes them.
 
+use std::cell::Cell;
+
 use rilua::{
     Lua, LuaResult, Val,
     stdlib::coroutine::{co_create, co_resume, co_running, co_status, co_yield},
-    vm::state::LuaState,
+    vm::{
+        callinfo::CallInfo,
+        state::{LuaState, LuaThread},
+    },
 };
 
 use super::{
+    MEMORY_BYTES_MAX,
     api::{argument, end_script, located},
     is_ended,
     lib_values::register,
+    sandbox::check_memory,
 };
 
 /// What one coroutine within another takes of the depth that calls may have: the interpreter
@@ -45,16 +52,54 @@ pub(super) fn open(lua: &mut Lua) -> LuaResult<()> {
     lua.exec(WRAP)
 }
 
+thread_local! {
+    /// Bytes that the stacks of coroutines grew by since they were counted.
+    static GREW: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What the stacks of a coroutine take, which the interpreter does not count.
+fn stack_bytes(thread: &LuaThread) -> usize {
+    thread.stack.capacity() * size_of::<Val>()
+        + thread.call_stack.capacity() * size_of::<CallInfo>()
+}
+
+/// What the stacks of all coroutines take.
+fn all_stacks(state: &LuaState) -> usize {
+    state.gc.threads.iter().map(|(_, thread, _)| stack_bytes(thread)).sum()
+}
+
+/// Counts the growth of a stack. Once there was enough of it, all stacks are counted with the
+/// other memory of the script, and what nobody uses is collected before it is refused.
+fn note_growth(state: &mut LuaState, bytes: usize) -> LuaResult<()> {
+    let grew = GREW.get().saturating_add(bytes);
+    GREW.set(grew);
+    if grew < MEMORY_BYTES_MAX / 8 {
+        return Ok(());
+    }
+    GREW.set(0);
+    if check_memory(state, all_stacks(state)).is_err() {
+        state.full_gc()?;
+    }
+    check_memory(state, all_stacks(state))
+}
+
 /// As Lua's; what the coroutine does counts as the script's.
 fn resume(state: &mut LuaState) -> LuaResult<u32> {
     let Val::Thread(thread) = argument(state, 0) else {
         return Err(located(state, "bad argument #1 to 'resume' (coroutine expected)"));
     };
     let (hook, depth) = (state.hook.clone(), state.call_depth.saturating_add(LEVELS));
+    let mut before = 0;
     if let Some(thread) = state.gc.threads.get_mut(thread) {
         thread.hook = hook;
         thread.call_depth = depth;
+        before = stack_bytes(thread);
     }
     let count = co_resume(state)?;
-    if is_ended() { Err(end_script(state)) } else { Ok(count) }
+    if is_ended() {
+        return Err(end_script(state));
+    }
+    let after = state.gc.threads.get(thread).map_or(0, stack_bytes);
+    note_growth(state, after.saturating_sub(before))?;
+    Ok(count)
 }

@@ -11,6 +11,7 @@ use super::{
     MEMORY_BYTES_MAX,
     api::{argument, catch, catch_with, located},
     convert, lib_pattern,
+    lib_values::MAX_VALUES,
 };
 
 /// Global functions that scripts have not.
@@ -122,6 +123,33 @@ fn rep(state: &mut LuaState) -> LuaResult<u32> {
     string::str_rep(state)
 }
 
+/// As Lua's, within the stack that functions of Lua 5.1 have.
+fn unpack(state: &mut LuaState) -> LuaResult<u32> {
+    if let Val::Table(of) = argument(state, 0) {
+        let first = state.opt_integer(2, 1)?;
+        let last = match argument(state, 2) {
+            Val::Nil => Table::from_gc_ref(of).raw_len(state),
+            _ => state.opt_integer(3, 0)?,
+        };
+        if last.saturating_sub(first) >= MAX_VALUES as i64 {
+            return Err(located(state, "too many results to unpack"));
+        }
+    }
+    base::lua_unpack(state)
+}
+
+/// As Lua's, within the stack that functions of Lua 5.1 have.
+fn byte(state: &mut LuaState) -> LuaResult<u32> {
+    let len = len_of(state, argument(state, 0)) as i64;
+    let place = |place: i64| if place < 0 { (len + place + 1).max(0) } else { place };
+    let first = place(state.opt_integer(2, 1)?).max(1);
+    let last = place(state.opt_integer(3, first)?).min(len);
+    if last.saturating_sub(first) >= MAX_VALUES as i64 {
+        return Err(located(state, "string slice too long"));
+    }
+    string::str_byte(state)
+}
+
 /// Widths of more than two digits are refused, as Lua does.
 fn format(state: &mut LuaState) -> LuaResult<u32> {
     let text = convert::bytes(state, argument(state, 0)).unwrap_or_default();
@@ -227,7 +255,7 @@ pub(super) fn close(lua: &mut Lua, globals: Table) -> LuaResult<()> {
     for name in GONE {
         lua.set_global_val(name, Val::Nil)?;
     }
-    let functions: [(&str, RustFn); 11] = [
+    let functions: [(&str, RustFn); 12] = [
         ("collectgarbage", collectgarbage),
         ("gcinfo", gcinfo),
         ("load", loadstring),
@@ -238,6 +266,7 @@ pub(super) fn close(lua: &mut Lua, globals: Table) -> LuaResult<()> {
         ("rawget", rawget),
         ("rawset", rawset),
         ("setmetatable", setmetatable),
+        ("unpack", unpack),
         ("xpcall", catch_with),
     ];
     for (name, function) in functions {
@@ -247,7 +276,7 @@ pub(super) fn close(lua: &mut Lua, globals: Table) -> LuaResult<()> {
     let (key, registry) = (state.create_string(b"next"), Table::from_gc_ref(state.registry));
     let function = globals.raw_get(state, key)?;
     registry.raw_set(state, key, function)?;
-    replace(lua, "string", &[("format", format), ("rep", rep)])?;
+    replace(lua, "string", &[("byte", byte), ("format", format), ("rep", rep)])?;
     replace(lua, "string", &lib_pattern::FUNCTIONS)?;
     replace(lua, "table", &[("concat", concat)])?;
     if let Val::Table(of) = lua.get_global_val("string") {

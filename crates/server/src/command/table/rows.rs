@@ -199,7 +199,7 @@ pub(super) fn families() -> Vec<Vec<Command>> {
 /// What a script may not call, beside the commands on scripts and on transactions.
 const NOT_IN_SCRIPTS: &[&str] = &[
     "auth", "client", "config", "debug", "hello", "migrate", "quit", "reset", "role", "shutdown",
-    "wait", "waitaof",
+    "waitaof",
 ];
 
 fn connection() -> Vec<Command> {
@@ -306,7 +306,7 @@ fn server() -> Vec<Command> {
             ("O(1)", "Exchanges two databases"),
         )),
         Command {
-            flags: Flags::BLOCKING.and(Flags::NO_SCRIPT),
+            flags: Flags::BLOCKING,
             group: Group::Connection,
             ..row(
                 "wait",
