@@ -15,6 +15,7 @@
 //! | `clear`, `commit` | every way of committing |
 //! | `values` | whole values in and out of the store, for the serialisation of Redis |
 //! | `listeners`, `outbox`, `clients` | messages that clients have not asked for one by one |
+//! | `acl` | users, their rules, and what was denied to them |
 //! | `places`, `fault`, `txn`, `key_event`, `counting`, `db`, `ranks`, `count`, `waiters`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |

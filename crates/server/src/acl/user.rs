@@ -217,8 +217,8 @@ impl User {
         text
     }
 
-    /// Checks a call: one selector that allows all of it is enough. Otherwise the call is denied for
-    /// what the selector that comes closest denies.
+    /// Checks a call: one selector that allows all of it is enough. Otherwise the call is denied
+    /// for what the selector that comes closest denies.
     pub(crate) fn check<K>(&self, asked: &Asked<'_, K>) -> Result<(), Denied>
     where
         K: Iterator<Item = (usize, super::Access)> + Clone,

@@ -247,8 +247,8 @@ pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// The places of the keys among a command's arguments. Without the division that `step_by` begins with: this is
-/// asked several times for each command of a pipeline.
+/// The places of the keys among a command's arguments. Without the division that `step_by` begins
+/// with: this is asked several times for each command of a pipeline.
 #[derive(Clone)]
 struct KeyIndexes {
     at: usize,
