@@ -56,10 +56,8 @@ fn command_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let pattern = value.to_ascii_lowercase();
     let mut names = Vec::new();
     for command in COMMANDS.iter() {
-        if by_category {
-            if !categories::of(command).iter().any(|category| is_word(value, category)) {
-                continue;
-            }
+        if by_category && !categories::of(command).iter().any(|category| is_word(value, category)) {
+            continue;
         }
         let parts = command.parts.iter().map(|(part, _)| format!("{}|{part}", command.name));
         let all = std::iter::once(command.name.to_owned()).chain(parts);
