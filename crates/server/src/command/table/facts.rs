@@ -1,5 +1,5 @@
-//! What `COMMAND` tells of commands beside how they are run: since when Redis has them, what is done
-//! with their keys, and what a client of a cluster would have to know.
+//! What `COMMAND` tells of commands beside how they are run: since when Redis has them, what is
+//! done with their keys, and what a client of a cluster would have to know.
 
 /// The names of commands, for one thing that is told of them.
 type Names = &'static [&'static str];

@@ -15,7 +15,7 @@ mod streams;
 
 use super::{
     super::{
-        Handler, command_info, connection as c, expiry as e, info, keys as k, lcs, lolwut,
+        Handler, command_info as ci, connection as c, expiry as e, info, keys as k, lcs, lolwut,
         numbers as n, object, ordered as o, scan, server as srv, settings, sort, strings as str,
         transactions as t, waiting,
     },
@@ -246,13 +246,7 @@ fn server() -> Vec<Command> {
     vec![
         with_parts(
             COMMAND_PARTS,
-            row(
-                "command",
-                -1,
-                Flags::NONE,
-                command_info::command,
-                ("O(commands)", "What the commands are"),
-            ),
+            row("command", -1, Flags::NONE, ci::command, ("O(commands)", "What the commands are")),
         ),
         with_parts(
             CONFIG_PARTS,
