@@ -47,10 +47,17 @@ pub(crate) struct Waiter {
     state: AtomicU8,
     /// True if it is among those that were woken and have not looked.
     is_pending: AtomicBool,
+    /// True if it is to be told when a key is gone.
+    answers_absence: bool,
     task: Mutex<Option<std::task::Waker>>,
 }
 
 impl Waiter {
+    /// A client that waits from now on; whether it is to be told when a key is gone.
+    pub(crate) fn new(answers_absence: bool) -> Self {
+        Self { answers_absence, ..Self::default() }
+    }
+
     fn set(&self, state: u8) {
         // What another client asks for is not overwritten by a key that was written.
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
@@ -124,6 +131,14 @@ impl Waiters {
             let queues = self.queues.lock();
             keys.any(|key| queues.contains_key(&(database, key.to_vec())))
         }
+    }
+
+    /// The keys that clients wait for, and those of them that a client waits for that is to be told
+    /// when the key is gone. O(clients that wait).
+    pub(crate) fn keys(&self) -> (usize, usize) {
+        let queues = self.queues.lock();
+        let is_told = |queue: &&Queue| queue.iter().any(|waiter| waiter.answers_absence);
+        (queues.len(), queues.values().filter(is_told).count())
     }
 
     /// Returns true if clients were woken that have not looked yet what is there. The writer that

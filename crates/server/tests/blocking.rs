@@ -188,3 +188,28 @@ fn a_move_that_waits_says_that_its_target_is_of_another_type() {
     assert!(error.starts_with("WRONGTYPE"), "{error}");
     assert_eq!(second.reply(), Some(Value::bulk("x")));
 }
+
+#[test]
+fn those_that_wait_for_groups_are_told_when_all_is_emptied() {
+    let (_dir, server, mut control) = start();
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(server.address())).collect();
+    let keys = |control: &mut Client| {
+        (info(control, "total_blocking_keys"), info(control, "total_blocking_keys_on_nokey"))
+    };
+    for flush in ["FLUSHALL", "FLUSHDB"] {
+        control.run("XGROUP CREATE x g $ MKSTREAM");
+        send_and_wait(&mut clients[0], &mut control, "XREADGROUP GROUP g a BLOCK 0 STREAMS x >", 1);
+        send_and_wait(&mut clients[1], &mut control, "XREADGROUP GROUP g b BLOCK 0 STREAMS x >", 2);
+        send_and_wait(&mut clients[2], &mut control, "BLPOP l 0", 3);
+        assert_eq!(keys(&mut control), (2, 1));
+        control.run(flush);
+        for client in &mut clients[..2] {
+            let error = client.reply().unwrap().text();
+            assert!(error.starts_with("NOGROUP"), "{error}");
+        }
+        assert_eq!(info(&mut control, "blocked_clients"), 1);
+        assert_eq!(keys(&mut control), (1, 0));
+        control.run("RPUSH l x");
+        assert_eq!(clients[2].reply(), Some(Value::bulks(&["l", "x"])));
+    }
+}

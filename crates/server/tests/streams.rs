@@ -194,9 +194,9 @@ fn trimming_counts_exactly_from_either_end() {
         ("XTRIM s MAXLEN 2490", 10, 11, 2490),
         ("XTRIM s MINID 111", 100, 111, 2390),
         ("XTRIM s MAXLEN ~ 2345", 0, 111, 2390),
-        ("XTRIM s MAXLEN ~ 2190", 200, 311, 2190),
-        ("XTRIM s MINID ~ 620 LIMIT 250", 200, 511, 1990),
-        ("XTRIM s MAXLEN 40", 1950, 2461, 40),
+        ("XTRIM s MAXLEN ~ 2190", 190, 301, 2200),
+        ("XTRIM s MINID ~ 620 LIMIT 250", 200, 501, 2000),
+        ("XTRIM s MAXLEN 40", 1960, 2461, 40),
     ] {
         assert_eq!(client.run(line), Value::Int(removed), "{line}");
         assert_eq!(client.run("XLEN s"), Value::Int(length), "{line}");
@@ -268,4 +268,34 @@ fn a_consumer_is_made_though_there_is_nothing_for_it() {
     let names: Vec<String> =
         consumers.into_iter().map(|consumer| items(consumer)[1].text()).collect();
     assert_eq!(names, ["a", "b", "c"]);
+}
+
+#[test]
+fn approximate_trimming_removes_whole_nodes() {
+    let (_dir, _server, mut client) = start();
+    client.run("CONFIG SET stream-node-max-entries 10");
+    let fill = |client: &mut Client| {
+        client.run("DEL s");
+        for id in 1..=100 {
+            client.run(&format!("XADD s {id} f v"));
+        }
+    };
+    fill(&mut client);
+    for (line, left) in [
+        ("XADD s MAXLEN ~ 55 LIMIT 30 * f v", 71),
+        ("XADD s MAXLEN ~ 55 LIMIT 30 * f v", 62),
+        ("XTRIM s MAXLEN ~ 55 LIMIT 9", 62),
+        // A node of which a part is gone already.
+        ("XTRIM s MAXLEN 57", 57),
+        ("XTRIM s MAXLEN ~ 55", 57),
+        ("XTRIM s MAXLEN ~ 52", 52),
+        ("XTRIM s MINID ~ 80", 32),
+        ("XTRIM s MAXLEN ~ 0", 0),
+    ] {
+        client.run(line);
+        assert_eq!(client.run("XLEN s"), Value::Int(left), "{line}");
+    }
+    client.run("CONFIG SET stream-node-max-entries 0");
+    fill(&mut client);
+    assert_eq!(client.run("XTRIM s MAXLEN ~ 1"), Value::Int(0));
 }

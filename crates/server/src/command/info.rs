@@ -92,6 +92,7 @@ fn server_section(server: &Server) -> String {
 
 fn clients_section(server: &Server) -> String {
     let (clients, limits) = (&server.clients, &server.config.limits);
+    let (keys, keys_of_groups) = server.databases.waiters.keys();
     lines([
         ("connected_clients", clients.count().to_string()),
         ("cluster_connections", "0".to_owned()),
@@ -100,6 +101,8 @@ fn clients_section(server: &Server) -> String {
         ("tracking_clients", server.databases.listeners.tracking.count().to_string()),
         ("blocked_clients", server.clients.blocked.load(Ordering::Relaxed).to_string()),
         ("clients_in_timeout_table", "0".to_owned()),
+        ("total_blocking_keys", keys.to_string()),
+        ("total_blocking_keys_on_nokey", keys_of_groups.to_string()),
         ("client_unsent_bytes", clients.unsent_bytes.load(Ordering::Relaxed).to_string()),
         ("client_unsent_bytes_max", clients.unsent_bytes_max.load(Ordering::Relaxed).to_string()),
         ("client_output_limit_bytes", limits.output_bytes.to_string()),

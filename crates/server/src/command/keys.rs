@@ -279,11 +279,13 @@ fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
     for number in numbers {
         let db = context.server.databases.numbered(*number)?;
         let watches = &context.server.databases.watches;
+        let database = context.server.databases.database_of(*number);
         if watches.any() {
-            let database = context.server.databases.database_of(*number);
             watches.touch_all(database, |key| is_among(db, key, now_ms));
         }
         clear::clear(&context.server.databases, *number)?;
+        // Those that wait for groups are told that there are none.
+        context.server.databases.waiters.touch_all(database);
     }
     let listeners = &context.server.databases.listeners;
     listeners.tracking.tell_all(&listeners.limits);

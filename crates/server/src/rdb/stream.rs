@@ -92,6 +92,8 @@ pub(crate) struct StreamReader {
     entries: u64,
     first: StreamId,
     last: Option<StreamId>,
+    /// The last identifier that was given.
+    given: StreamId,
     groups: u64,
     pending: u64,
     consumers: Option<u64>,
@@ -114,6 +116,7 @@ impl StreamReader {
             entries: 0,
             first: StreamId::default(),
             last: None,
+            given: StreamId::default(),
             groups: 0,
             pending: 0,
             consumers: None,
@@ -158,11 +161,25 @@ impl StreamReader {
         }
         self.groups -= 1;
         let (name, last) = (source.string()?, id(source)?);
-        let read = if self.version >= 2 { Some(source.length()?) } else { None };
+        let read =
+            if self.version >= 2 { Some(source.length()?) } else { self.entries_up_to(last) };
         self.pending = source.length()?;
         self.consumers = if self.pending == 0 { Some(source.length()?) } else { None };
         // A count of -1 says that nobody knows.
         Ok(Some(StreamItem::Group { name, last, read: read.filter(|read| *read != u64::MAX) }))
+    }
+
+    /// How many entries a stream of the first version has up to this one, if that can be told: it
+    /// does not say how many were removed, and counts as if none was.
+    fn entries_up_to(&self, id: StreamId) -> Option<u64> {
+        if self.entries == 0 || id < self.first {
+            return Some(0);
+        }
+        match id {
+            _ if id == self.given => Some(self.entries),
+            _ if id == self.first => Some(1),
+            _ => None,
+        }
     }
 
     fn info(&mut self, source: &mut Source<impl Read>) -> Result<StreamInfo, RdbError> {
@@ -184,6 +201,7 @@ impl StreamReader {
             (info.first, info.removed_max) = (id(source)?, id(source)?);
             info.added = source.length()?;
         }
+        self.given = last;
         self.groups = source.length()?;
         Ok(info)
     }

@@ -94,7 +94,7 @@ impl Session {
         wait: Wait,
         out: &mut Reply,
     ) {
-        let waiter = Arc::new(Waiter::default());
+        let waiter = Arc::new(Waiter::new(wait.answers_wrong_type));
         let args = match &wait.again {
             Some(again) => OwnedArgs::new(again.iter().map(Vec::as_slice)),
             None => OwnedArgs::new(args.iter_from(0)),
@@ -225,7 +225,8 @@ impl Session {
         let mut txn = Txn::new(databases, databases.number(blocked.database), now_ms());
         for key in &blocked.wait.keys {
             // A key that cannot be read is the next client's to report.
-            if txn.exists(key).unwrap_or(true) {
+            // One that is told of an absent key may be followed by others that are.
+            if blocked.wait.answers_wrong_type || txn.exists(key).unwrap_or(true) {
                 databases.waiters.pass_on(blocked.database, key, &blocked.waiter);
             }
         }

@@ -20,13 +20,14 @@ enum Keep {
     From(StreamId),
 }
 
-/// Entries that approximate trimming removes together: those of a node of Redis with its default
-/// settings.
+/// Entries that approximate trimming removes together, if `stream-node-max-entries` does not say:
+/// those of a node of Redis with its default settings.
 const NODE_ENTRIES: u64 = 100;
 
-/// The most entries that approximate trimming removes at once unless `LIMIT` says otherwise: a
-/// hundred nodes, as in Redis.
-const LIMIT_DEFAULT: u64 = 100 * NODE_ENTRIES;
+/// The most nodes, and the most entries, that approximate trimming removes at once unless `LIMIT`
+/// says otherwise: those of Redis.
+const NODES_MAX: u64 = 100;
+const LIMIT_MAX: u64 = 1_000_000;
 
 /// From this number of entries on they are removed as one range: a tombstone of a range costs
 /// reads more than some of single keys do, and less than many.
@@ -37,8 +38,8 @@ const RANGE_MIN: u64 = 64;
 pub(super) struct Trim {
     keep: Keep,
     is_exact: bool,
-    /// The most entries to remove.
-    limit: u64,
+    /// The most entries to remove; none if the size of nodes decides.
+    limit: Option<u64>,
 }
 
 /// The options before the identifier of `XADD`, or those of `XTRIM`.
@@ -123,10 +124,9 @@ const NO_LIMIT: &str = "ERR syntax error, LIMIT cannot be used without the speci
 fn with_limit(keep: Keep, is_exact: bool, limit: Option<u64>) -> Result<Trim, Fault> {
     let limit = match limit {
         Some(_) if is_exact => return Err(NO_LIMIT.into()),
-        Some(0) => u64::MAX,
-        Some(limit) => limit,
-        None if is_exact => u64::MAX,
-        None => LIMIT_DEFAULT,
+        Some(0) => Some(u64::MAX),
+        None if is_exact => Some(u64::MAX),
+        limit => limit,
     };
     Ok(Trim { keep, is_exact, limit })
 }
@@ -138,17 +138,27 @@ impl Trim {
     ///
     /// [`Fault::TakesLong`] if many are to be gone through and other clients would wait.
     pub(super) fn count(self, context: &Context<'_, '_>, meta: &StreamMeta) -> Result<u64, Fault> {
+        let setting = context.server.remembered.number("stream-node-max-entries");
+        let node = u64::try_from(setting).ok().filter(|node| *node > 0).unwrap_or(NODE_ENTRIES);
+        let limit = self.limit.unwrap_or_else(|| node.saturating_mul(NODES_MAX).min(LIMIT_MAX));
         let surplus = match self.keep {
             Keep::Last(length) => meta.length.saturating_sub(length),
-            Keep::From(id) => entries_before(context, meta, id, self.limit)?,
+            Keep::From(id) => entries_before(context, meta, id, limit)?,
         };
-        let most = surplus.min(self.limit);
+        let most = surplus.min(limit);
         if self.is_exact || (surplus == meta.length && most == surplus) {
             return Ok(most);
         }
-        // Whole nodes.
-        Ok(most - most % NODE_ENTRIES)
+        Ok(whole_nodes(meta, most, node))
     }
+}
+
+/// How many entries the nodes have that lie within the first `most` ones: of all entries that ever
+/// were added, each `node` ones have been one.
+fn whole_nodes(meta: &StreamMeta, most: u64, node: u64) -> u64 {
+    let gone = meta.added.saturating_sub(meta.length);
+    let end = gone.saturating_add(most);
+    (end - end % node).saturating_sub(gone)
 }
 
 /// Counts the entries before this one; those past `most` may be left out.
