@@ -7,6 +7,8 @@
 
 #[path = "oracle/bits_and_places.rs"]
 mod bits_and_places;
+#[path = "oracle/clients.rs"]
+mod clients;
 #[path = "oracle/collections.rs"]
 mod collections;
 mod common;
@@ -102,6 +104,7 @@ fn compare(oracle: &Oracle, seed: u64, commands: u64, resp3: bool) {
     assert_eq!(other.run("PING"), Value::Simple("PONG".into()));
     let mut theirs = Client::connect(oracle.address);
     theirs.run("FLUSHALL");
+    theirs.run("SCRIPT FLUSH");
     if resp3 {
         ours.run("HELLO 3");
         theirs.run("HELLO 3");

@@ -137,14 +137,14 @@ pub(super) fn move_to(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     };
     context.txn.number = there;
     let moved = copy_to(context, &entry, (here, there), key, false);
-    if matches!(moved, Ok(true)) {
-        context.txn.notify(KeyEvent::generic("move_to"), key);
-    }
     context.txn.number = here;
     let moved = moved?;
     if moved {
         context.txn.delete(key, &entry)?;
         context.txn.notify(KeyEvent::generic("move_from"), key);
+        context.txn.number = there;
+        context.txn.notify(KeyEvent::generic("move_to"), key);
+        context.txn.number = here;
     }
     context.out.int(moved.into());
     Ok(())
@@ -158,7 +158,6 @@ fn copy_to(
     to: &[u8],
     replace: bool,
 ) -> Result<bool, Fault> {
-    const COPIED: KeyEvent = KeyEvent::generic("copy_to");
     let txn = &mut context.txn;
     if let Some(before) = txn.edit(to)? {
         if !replace {
@@ -168,7 +167,6 @@ fn copy_to(
     }
     if entry.kind == Kind::String {
         txn.put_moved(to, entry)?;
-        txn.notify(COPIED, to);
         return Ok(true);
     }
     let old = txn.meta(entry)?;
@@ -200,7 +198,6 @@ fn copy_to(
         value = Entry::decode(bytes.into()).ok_or("ERR an entry cannot be copied")?;
     }
     txn.put_moved(to, &value)?;
-    txn.notify(COPIED, to);
     Ok(true)
 }
 

@@ -122,6 +122,9 @@ impl Host for ScriptHost {
         {
             return Err(refuse("ERR Wrong number of args calling Redis command from script"));
         }
+        if args.len() > 1 && !command.parts.is_empty() && part.is_none() {
+            return Err(refuse("ERR Unknown Redis command called from script"));
+        }
         if command.flags.has(Flags::NO_SCRIPT) {
             return Err(refuse("ERR This Redis command is not allowed from script"));
         }

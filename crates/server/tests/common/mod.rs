@@ -19,6 +19,8 @@ pub(crate) enum Value {
     Null,
     NullArray,
     Double(String),
+    Boolean(bool),
+    BigNumber(String),
     Verbatim(String),
     Array(Vec<Value>),
     Map(Vec<Value>),
@@ -82,6 +84,11 @@ impl Client {
     /// A client that speaks through this.
     pub(crate) fn over(stream: impl Stream + 'static) -> Self {
         Self { stream: Box::new(stream), buffer: Vec::new(), at: 0 }
+    }
+
+    /// Returns true if bytes were read after the last reply.
+    pub(crate) fn has_read_ahead(&self) -> bool {
+        !self.buffer.is_empty()
     }
 
     /// Sends bytes as they are.
@@ -162,6 +169,8 @@ impl Client {
             "-" => Value::Error(rest.to_owned()),
             ":" => Value::Int(len()),
             "_" => Value::Null,
+            "#" => Value::Boolean(rest == "t"),
+            "(" => Value::BigNumber(rest.to_owned()),
             "," => Value::Double(rest.to_owned()),
             "$" if len() < 0 => Value::Null,
             "$" => Value::Bulk(self.bytes(len() as usize)?),

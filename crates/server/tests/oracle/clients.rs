@@ -1,0 +1,303 @@
+//! Several clients of each server at once: some wait for keys until others bring them something,
+//! some listen to channels and to what happens to keys. All get the same from both servers.
+//!
+//! One client runs a command at a time, and the next one comes once both servers have served those
+//! that it let go on, so that there is one right outcome.
+
+use std::{net::TcpStream, time::Duration};
+
+use rhumb_testkit::random::Random;
+
+use super::{
+    Oracle,
+    common::{self, Client, Value, encode, wait_until},
+    generate::Generator,
+    number,
+    replies::{Replies, shown, text},
+    streams::Streams,
+};
+
+type Command = Vec<Vec<u8>>;
+
+const ACTORS: usize = 5;
+const CHANNELS: [&str; 4] = ["c0", "c1", "d0", "c0x"];
+
+/// A client of which it can be told whether something has come for it.
+struct Peer {
+    client: Client,
+    socket: TcpStream,
+}
+
+impl Peer {
+    fn connect(address: std::net::SocketAddr, resp3: bool) -> Self {
+        let socket = Client::socket(address);
+        let mut client = Client::over(socket.try_clone().unwrap());
+        if resp3 {
+            client.run("HELLO 3");
+        }
+        Self { client, socket }
+    }
+
+    fn has_something(&self) -> bool {
+        if self.client.has_read_ahead() {
+            return true;
+        }
+        self.socket.set_nonblocking(true).unwrap();
+        let found = self.socket.peek(&mut [0]);
+        self.socket.set_nonblocking(false).unwrap();
+        found.is_ok()
+    }
+}
+
+/// One of the two servers, with its clients.
+struct Side {
+    actors: Vec<Peer>,
+    /// A client of each version of the protocol that listens.
+    listeners: [Client; 2],
+    control: Client,
+}
+
+impl Side {
+    fn new(address: std::net::SocketAddr) -> Self {
+        let mut control = Client::connect(address);
+        control.run("FLUSHALL");
+        control.run("CONFIG SET notify-keyspace-events KEA");
+        let mut listeners = [Client::connect(address), Client::connect(address)];
+        listeners[1].run("HELLO 3");
+        for (listener, lines) in listeners.iter_mut().zip([
+            ["SUBSCRIBE c0 fence", "PSUBSCRIBE c* __keyevent@*"],
+            ["SUBSCRIBE fence c1", "PSUBSCRIBE __keyspace@*"],
+        ]) {
+            for line in lines {
+                let names = line.split(' ').count() - 1;
+                listener
+                    .send_raw(&encode(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>()))
+                    .unwrap();
+                (0..names).for_each(|_| drop(listener.reply().expect("a reply")));
+            }
+        }
+        let actors = (0..ACTORS).map(|at| Peer::connect(address, at % 2 == 1)).collect();
+        Self { actors, listeners, control }
+    }
+
+    /// How many clients wait.
+    fn waiting(&mut self) -> usize {
+        let text = self.control.run("INFO clients").text();
+        let line = text.lines().find_map(|line| line.strip_prefix("blocked_clients:"));
+        line.expect("a figure").parse().unwrap()
+    }
+
+    /// What has come for the listeners since the last call.
+    fn messages(&mut self, fence: u64) -> [Vec<Value>; 2] {
+        self.control.run(&format!("PUBLISH fence {fence}"));
+        self.listeners.each_mut().map(|listener| {
+            let mut messages = Vec::new();
+            loop {
+                let message = listener.reply().expect("a message");
+                let (Value::Array(words) | Value::Push(words)) = &message else {
+                    panic!("no message: {message:?}")
+                };
+                if words.get(1) == Some(&Value::bulk("fence")) {
+                    break messages;
+                }
+                messages.push(message);
+            }
+        })
+    }
+}
+
+/// What is being compared.
+struct Both {
+    sides: [Side; 2],
+    replies: Vec<Replies>,
+    /// The commands that actors wait with.
+    waiting: Vec<Option<Command>>,
+    history: Vec<String>,
+}
+
+impl Both {
+    fn check(&self, what: &str, ours: &Value, theirs: &Value) {
+        if ours != theirs {
+            let from = self.history.len().saturating_sub(60);
+            let tail = self.history[from..].join("\n");
+            panic!("{what}:\n{tail}\n  ours   {}\n  theirs {}", shown(ours), shown(theirs));
+        }
+    }
+
+    /// Waits until `done`, which the history must bring about.
+    fn until(&mut self, what: &str, mut done: impl FnMut(&mut [Side; 2]) -> bool) {
+        for _ in 0..20_000 {
+            if done(&mut self.sides) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let from = self.history.len().saturating_sub(60);
+        panic!("{what} does not happen:\n{}", self.history[from..].join("\n"));
+    }
+
+    /// Reads the replies of an actor and compares them.
+    fn compare(&mut self, actor: usize, command: &[Vec<u8>]) {
+        self.until("a reply", |sides| sides.iter().all(|side| side.actors[actor].has_something()));
+        let [ours, theirs] = &mut self.sides;
+        let pair = [ours, theirs].map(|side| side.actors[actor].client.reply().expect("a reply"));
+        let [ours, theirs] = self.replies[actor].compared(command, pair);
+        self.check(&format!("client {actor}, {}", text(command)), &ours, &theirs);
+    }
+
+    /// Has an actor run a command, and those that it lets go on get their replies.
+    fn run(&mut self, actor: usize, command: Command, may_wait: bool) {
+        let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
+        self.history.push(format!("{actor}: {}", text(&command)));
+        let before = self.waiting.iter().flatten().count();
+        for side in &mut self.sides {
+            side.actors[actor].client.send_raw(&encode(&words)).unwrap();
+        }
+        if may_wait {
+            self.until("a reply or a client that waits", |sides| {
+                let has_replied = |side: &mut Side| side.actors[actor].has_something();
+                sides.iter_mut().all(|side| has_replied(side) || side.waiting() == before + 1)
+            });
+            let replied = self.sides.each_ref().map(|side| side.actors[actor].has_something());
+            if !replied[0] && !replied[1] {
+                self.waiting[actor] = Some(command);
+                return;
+            }
+        }
+        self.compare(actor, &command);
+        if before > 0 {
+            self.serve(before);
+        }
+    }
+
+    /// Reads the replies of those that wait no longer.
+    fn serve(&mut self, before: usize) {
+        // Redis has served them before it has answered; here they may be served a little later.
+        let left = self.sides[1].waiting();
+        self.until("that the same number waits", |sides| sides[0].waiting() == left);
+        let is_let_go = |both: &Self, at: usize| {
+            both.waiting[at].is_some() && both.sides[1].actors[at].has_something()
+        };
+        for _ in left..before {
+            wait_until(|| (0..ACTORS).any(|at| is_let_go(self, at)));
+            let at = (0..ACTORS).find(|at| is_let_go(self, *at)).unwrap();
+            let command = self.waiting[at].take().unwrap();
+            self.history.push(format!("{at} goes on: {}", text(&command)));
+            self.compare(at, &command);
+        }
+    }
+
+    /// Lets one that waits go on without a key.
+    fn unblock(&mut self, at: usize, how: &str) {
+        let before = self.waiting.iter().flatten().count();
+        self.history.push(format!("{at} is unblocked with {how}"));
+        for side in &mut self.sides {
+            let list = side.control.run("CLIENT LIST").text();
+            let local = side.actors[at].socket.local_addr().unwrap();
+            let line = list.lines().find(|line| line.contains(&format!(" addr={local} ")));
+            let id = line.expect("a line of the client").split(['=', ' ']).nth(1).unwrap();
+            let reply = side.control.run(&format!("CLIENT UNBLOCK {id} {how}"));
+            assert_eq!(reply, Value::Int(1));
+        }
+        self.serve(before);
+    }
+
+    fn compare_messages(&mut self, fence: u64) {
+        let [ours, theirs] = self.sides.each_mut().map(|side| side.messages(fence));
+        for (ours, theirs) in ours.into_iter().zip(theirs) {
+            let (ours, theirs) = (Value::Array(ours), Value::Array(theirs));
+            self.check("messages", &ours, &theirs);
+        }
+    }
+}
+
+/// A command that waits for a key until it is there.
+fn waits(random: &mut Random) -> Command {
+    let list = |random: &mut Random| format!("t3{}", random.index(3));
+    let sorted = |random: &mut Random| format!("t2{}", random.index(3));
+    let (one, other) = (list(random), list(random));
+    let (low, high) = (sorted(random), sorted(random));
+    let end = ["LEFT", "RIGHT"][random.index(2)];
+    let least = ["MIN", "MAX"][random.index(2)];
+    let (stream, from) = (random.index(2), ["$", "3-1", "0"][random.index(3)]);
+    let line = match random.index(11) {
+        0..=1 => format!("BLPOP {one} {other} 0"),
+        2 => format!("BRPOP {one} {other} 0"),
+        3 => format!("BLMOVE {one} {other} {end} LEFT 0"),
+        4 => format!("BRPOPLPUSH {one} {other} 0"),
+        5 => format!("BLMPOP 0 2 {one} {other} {end} COUNT 2"),
+        6 => format!("BZPOPMIN {low} {high} 0"),
+        7 => format!("BZPOPMAX {low} 0"),
+        8 => format!("BZMPOP 0 2 {low} {high} {least} COUNT 2"),
+        9 => format!("XREAD COUNT 2 BLOCK 0 STREAMS s{stream} {from}"),
+        _ => format!("XREADGROUP GROUP g0 c0 BLOCK 0 STREAMS s{stream} >"),
+    };
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn publishes(random: &mut Random) -> Command {
+    let channel = CHANNELS[random.index(CHANNELS.len())];
+    let message = format!("m{}", random.index(100));
+    ["PUBLISH", channel, &message].iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Commands that say of a client or a setting what is each server's own affair, or that would take
+/// the events away.
+fn is_left_out(command: &[Vec<u8>]) -> bool {
+    ["config", "client", "hello"]
+        .iter()
+        .any(|name| command[0].eq_ignore_ascii_case(name.as_bytes()))
+}
+
+#[test]
+fn several_clients_get_what_redis_gives() {
+    let Some(oracle) = Oracle::start() else { return };
+    let (_dir, server, _client) = common::start();
+    let commands = number("RHUMB_ORACLE_COMMANDS").unwrap_or(20_000) / 4;
+    let seed = number("RHUMB_SEED").unwrap_or(1);
+    let mut random = Random::new(seed);
+    let mut both = Both {
+        sides: [Side::new(server.address()), Side::new(oracle.address)],
+        replies: (0..ACTORS).map(|_| Replies::default()).collect(),
+        waiting: vec![None; ACTORS],
+        history: vec![format!("seed {seed}")],
+    };
+    let mut generators: Vec<Generator> =
+        (0..ACTORS).map(|_| Generator::new(random.next())).collect();
+    let mut streams = Streams::new(seed);
+    let mut waited = 0;
+    for at in 0..commands {
+        let free: Vec<usize> = (0..ACTORS).filter(|at| both.waiting[*at].is_none()).collect();
+        let actor = free[random.index(free.len())];
+        match random.index(20) {
+            0..=3 if free.len() > 1 => {
+                both.run(actor, waits(&mut random), true);
+                waited += u64::from(both.waiting[actor].is_some());
+            }
+            4 if free.len() < ACTORS => {
+                let waiting: Vec<usize> =
+                    (0..ACTORS).filter(|at| both.waiting[*at].is_some()).collect();
+                let how = ["TIMEOUT", "ERROR"][random.index(2)];
+                both.unblock(waiting[random.index(waiting.len())], how);
+            }
+            5 => both.run(actor, publishes(&mut random), false),
+            6..=8 => {
+                for command in streams.commands() {
+                    both.run(actor, command, false);
+                }
+            }
+            _ => {
+                let command = generators[actor].one();
+                if !is_left_out(&command) {
+                    both.run(actor, command, false);
+                }
+            }
+        }
+        if random.index(10) == 0 {
+            both.compare_messages(at);
+        }
+    }
+    println!("{commands} commands of several clients, of which {waited} waited: the same");
+    drop(both);
+    server.stop().unwrap();
+}
