@@ -321,6 +321,11 @@ impl Session {
         if !command.shares_commits() || server.databases.fsync() == Fsync::Always {
             return false;
         }
+        let keys = command::keys_of(command, pipeline.at(at));
+        if server.databases.waiters.any_of(self.client.database, keys) {
+            // A client that waits for a key is to have it at once.
+            return false;
+        }
         server.clients.count() > 1
             || !self.waiting.is_empty()
             || (at + 1 < pipeline.len() && {

@@ -25,6 +25,56 @@ fn a_script_is_one_step_for_other_clients_and_may_use_keys_that_it_is_not_given(
     assert_eq!(control.run("GET n").text(), "200");
 }
 
+/// Functions of scripts are kept with the worker: no run shows in the next one, and more sources
+/// than are kept are run as well.
+#[test]
+fn a_script_that_runs_again_finds_everything_as_the_first_time() {
+    let (_dir, _server, mut client) = start();
+    let filler = "-".repeat(10_000);
+    let source = |n: usize| {
+        format!(
+            "local count = 0 local function more() count = count + 1 return count end \
+             redis.call('select', '3') redis.call('set', KEYS[1], ARGV[1]) \
+             return {{more(), {n}, KEYS[1], ARGV[1]}} --{filler}"
+        )
+    };
+    let shas: Vec<String> =
+        (0..60).map(|n| client.call(&["SCRIPT", "LOAD", &source(n)]).text()).collect();
+    for round in ["one", "two", "three"] {
+        for (n, sha) in shas.iter().enumerate() {
+            let key = format!("k{n}");
+            let reply = client.call(&["EVALSHA", sha, "1", &key, round]);
+            let words = [Value::bulk(&key), Value::bulk(round)];
+            let numbers = vec![Value::Int(1), Value::Int(n as i64)];
+            assert_eq!(reply, Value::Array([&numbers[..], &words].concat()));
+        }
+    }
+    // What scripts select ends with them.
+    assert_eq!(client.run("EXISTS k0"), Value::Int(0));
+    assert!(client.run("CLIENT INFO").text().contains(" db=0 "));
+    client.run("SELECT 3");
+    assert_eq!(client.run("GET k59").text(), "three");
+}
+
+#[test]
+fn numbers_reach_commands_as_redis_writes_them() {
+    let (_dir, _server, mut client) = start();
+    for (number, text) in [
+        ("7", "7"),
+        ("-3", "-3"),
+        ("0", "0"),
+        ("-0", "-0"),
+        ("1e15", "1000000000000000"),
+        ("2^53", "9007199254740992"),
+        ("1e17", "1e+17"),
+        ("0.1", "0.10000000000000001"),
+    ] {
+        let script =
+            format!("local n = tonumber('{number}') or {number} return redis.call('echo', n)");
+        assert_eq!(client.call(&["EVAL", &script, "0"]).text(), text, "{number}");
+    }
+}
+
 #[test]
 fn an_error_keeps_what_was_written_before_it() {
     let (_dir, _server, mut client) = start();

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Client, Value, config, start};
+use common::{Client, Value, config, encode, start};
 use rhumb_server::Running;
 use rhumb_testkit::random::Random;
 
@@ -298,4 +298,49 @@ fn approximate_trimming_removes_whole_nodes() {
     client.run("CONFIG SET stream-node-max-entries 0");
     fill(&mut client);
     assert_eq!(client.run("XTRIM s MAXLEN ~ 1"), Value::Int(0));
+}
+
+/// Commands of one pipeline share a commit: one that is to wait does so outside of it, and sees
+/// what came before it.
+#[test]
+fn groups_are_read_in_a_pipeline_as_one_by_one() {
+    let (_dir, server, mut client) = start();
+    let mut other = Client::connect(server.address());
+    client.run("XGROUP CREATE s g 0 MKSTREAM");
+    client.run("XGROUP CREATE t g 0 MKSTREAM");
+    let lines = [
+        "XADD s 1-0 f v",
+        "XADD s 2-0 f v",
+        "XREADGROUP GROUP g a COUNT 1 STREAMS s >",
+        "XREADGROUP GROUP g b COUNT 9 STREAMS s s > >",
+        "XREADGROUP GROUP g b COUNT 9 STREAMS s >",
+        "XACK s g 1-0 2-0",
+        "XREADGROUP GROUP g a COUNT 9 STREAMS t s > 0",
+        "XREADGROUP GROUP g a BLOCK 0 STREAMS t >",
+        "XLEN s",
+    ];
+    let bytes: Vec<u8> = lines
+        .iter()
+        .flat_map(|line| encode(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>()))
+        .collect();
+    client.send_raw(&bytes).unwrap();
+    let replies: Vec<Value> = lines[..7].iter().map(|_| client.reply().unwrap()).collect();
+    assert_eq!(read_ids(replies[2].clone()), [1]);
+    // The second time that the stream is named nothing is left.
+    assert_eq!(items(replies[3].clone()).len(), 1);
+    assert_eq!(read_ids(replies[3].clone()), [2]);
+    assert_eq!((&replies[4], &replies[5]), (&Value::NullArray, &Value::Int(2)));
+    assert_eq!(items(replies[6].clone()).len(), 1);
+    assert!(read_ids(replies[6].clone()).is_empty());
+    other.run("XADD t 5-0 f v");
+    assert_eq!(read_ids(client.reply().unwrap()), [5]);
+    assert_eq!(client.reply(), Some(Value::Int(2)));
+    // Moved back: what is pending is taken over, and counted once.
+    client.run("XREADGROUP GROUP g a STREAMS t >");
+    client.run("XGROUP SETID t g 0");
+    assert_eq!(read_ids(client.run("XREADGROUP GROUP g b STREAMS t >")), [5]);
+    let pending = items(client.run("XPENDING t g - + 10"));
+    assert_eq!(pending.len(), 1);
+    assert_eq!(items(pending[0].clone())[1].text(), "b");
+    assert_eq!(items(client.run("XPENDING t g"))[0], Value::Int(1));
 }

@@ -60,7 +60,7 @@ impl Server {
         Self::start(&mut command, port)
     }
 
-    /// The processor time that the server has taken, in seconds; zero where the system does not say.
+    /// Seconds of processor time that the server has taken; zero where the system does not say.
     pub(super) fn cpu_seconds(&self) -> f64 {
         // The kernel counts in ticks of a hundredth of a second, whatever its own clock is.
         const TICKS: f64 = 100.0;
