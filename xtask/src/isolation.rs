@@ -146,7 +146,8 @@ fn beside(
 ) -> Result<Waits> {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let asking = others.map(|other| scope.spawn(|| ask(other, &ended)));
+        let is_ended = &ended;
+        let asking = others.map(|other| scope.spawn(move || ask(other, is_ended)));
         std::thread::sleep(PACE);
         let began = Instant::now();
         let done = work(client);
