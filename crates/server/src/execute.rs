@@ -75,10 +75,10 @@ fn count_failed(server: &Server, (command, args): Call<'_>) {
 }
 
 /// Arguments, and bytes of all arguments, past which commands are not run while the worker's other
-/// clients wait: a look at each argument takes some hundred nanoseconds, and a copy of the bytes as
-/// long as the commit of a full group.
+/// clients wait: a look at each argument takes some hundred nanoseconds, and copies of the bytes some
+/// hundred microseconds.
 const FEW_ARGUMENTS: usize = 1024;
-const FEW_BYTES: usize = 1 << 20;
+const FEW_BYTES: usize = 512 << 10;
 
 /// How often the order of a sorted set is learned while its key is not locked, for one command. It
 /// is learned again if it was forgotten meanwhile; after that it is learned under the lock.

@@ -45,6 +45,7 @@ pub(super) fn setbit(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let before = context.edit(key, Kind::String)?;
     let old = before.as_ref().map_or(&[][..], Entry::bytes);
     let (byte, shift) = place(at);
+    context.check_bytes(byte)?;
     let was = old.get(byte).map(|byte| i64::from(byte >> shift & 1));
     context.out.int(was.unwrap_or(0));
     if was == Some(bit) {

@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 
-use super::{Context, Done, SYNTAX, connection::positive, is_word, keys::is_live};
+use super::{Context, Done, FEW_ELEMENTS, SYNTAX, connection::positive, is_word, keys::is_live};
 use crate::{
     commit,
     encode::{Kind, entry::decode_head},
@@ -97,6 +97,7 @@ fn write_range(
     range: Option<(KeyBound, KeyBound)>,
     form: &Form,
 ) -> Done {
+    let few = if context.may_take_long { u64::MAX } else { FEW_ELEMENTS };
     let Context { txn, out, .. } = context;
     let start = out.len();
     let (mut replies, mut found) = (0, 0);
@@ -112,8 +113,11 @@ fn write_range(
             }
             replies += if nested || form.keys_only { 1 } else { 2 };
             found += 1;
-            found < form.limit && !out.overflowed()
+            found < form.limit && found as u64 <= few && !out.overflowed()
         })?;
+    }
+    if found as u64 > few {
+        return Err(Fault::TakesLong);
     }
     out.array_before(start, replies);
     Ok(())

@@ -36,7 +36,9 @@ fn word(text: &str, n: usize) -> Vec<Vec<u8>> {
         let pair = |at: usize| [format!("{name}{at}").into_bytes(), value.as_bytes().to_vec()];
         return (0..many(n)).flat_map(pair).collect();
     }
-    if let Some(name) = text.strip_suffix('*').filter(|name| !name.is_empty()) {
+    if let Some(name) =
+        text.strip_suffix('*').filter(|name| !name.is_empty() && !name.contains('*'))
+    {
         return (0..many(n)).map(|at| format!("{name}{at}").into_bytes()).collect();
     }
     let text = text.replace("{n}", &n.to_string()).replace("{many}", &many(n).to_string());
@@ -122,7 +124,7 @@ pub(crate) const CASES: &[Case] = &[
     ("dump", &["> DUMP Z", "> DUMP T"]),
     ("eval", &["> EVAL return{redis.call('LRANGE',KEYS[1],0,-1)} 1 L"]),
     ("eval_ro", &["> EVAL_RO return{redis.call('LRANGE',KEYS[1],0,-1)} 1 L"]),
-    ("exec", &["MULTI", "* RPUSH t{i} v", "> EXEC", "MULTI", "SMEMBERS S", "> EXEC"]),
+    ("exec", &["MULTI", "* RPUSH ex{i} v", "> EXEC", "MULTI", "SMEMBERS S", "> EXEC"]),
     ("exists", &["> EXISTS k*"]),
     ("expire", &["COPY Z t REPLACE", "> EXPIRE t 1000"]),
     ("geoadd", &["COPY G t REPLACE", "> GEOADD t 1 1 new"]),
@@ -223,9 +225,9 @@ pub(crate) const CASES: &[Case] = &[
     ("sismember", &["> SISMEMBER S m0"]),
     ("smembers", &["> SMEMBERS S"]),
     ("smismember", &["> SMISMEMBER S m*"]),
-    ("smove", &["COPY S t REPLACE", "> SMOVE t t2 m0"]),
+    ("smove", &["COPY S t REPLACE", "> SMOVE t smoved m0"]),
     ("sort", &["> SORT L DESC", "> SORT L STORE t"]),
-    ("sort_ro", &["> SORT_RO L", "> SORT_RO S BY k* ALPHA LIMIT 0 5"]),
+    ("sort_ro", &["> SORT_RO L", "> SORT_RO S BY w_*_ ALPHA LIMIT 0 5"]),
     ("spop", &["COPY S t REPLACE", "> SPOP t", "> SPOP t {half}"]),
     ("srandmember", &["> SRANDMEMBER S", "> SRANDMEMBER S {half}", "> SRANDMEMBER S -{many}"]),
     ("srem", &["COPY S t REPLACE", "> SREM t m*"]),
