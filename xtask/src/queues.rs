@@ -197,11 +197,12 @@ fn drain(live: &Live, queues: &[(&'static str, Kind, Ledger)]) -> Result<()> {
         let until = Instant::now() + DRAIN_TIME;
         loop {
             let left = kind.left(&mut client, CONSUMERS)?;
-            if left == 0 && ledger.undelivered() == 0 {
+            let undelivered = ledger.undelivered();
+            if left == 0 && undelivered == 0 {
                 break;
             }
             if Instant::now() > until {
-                ledger.fault(format!("{left} jobs are left"));
+                ledger.fault(format!("{left} jobs are left, {undelivered} came to nobody"));
                 break;
             }
             thread::sleep(Duration::from_millis(100));

@@ -307,8 +307,8 @@ fn each_second(server: &Server) {
     }
 }
 
-/// After this number of sweeps that left something to do, each of some 30 ms, the sweeper is behind:
-/// it has not the processor for itself, or keys come faster than one thread removes them.
+/// After this number of sweeps that left something to do, each of some 30 ms, the sweeper is
+/// behind: it has not the processor for itself, or keys come faster than one thread removes them.
 const SWEEPS_BEHIND: u32 = 8;
 
 fn sweeps(server: &Server) {

@@ -1,5 +1,5 @@
-//! Crowds that are cheap to make: clients that never read, channels and patterns, clients that wait,
-//! remembered keys, queued commands, payloads that promise more than they hold.
+//! Crowds that are cheap to make: clients that never read, channels and patterns, clients that
+//! wait, remembered keys, queued commands, payloads that promise more than they hold.
 
 use std::{
     io::Write as _,
@@ -41,19 +41,22 @@ const TRACKED: usize = 1_000_000;
 /// How long the server is watched while clients wait.
 const WATCHED: Duration = Duration::from_secs(3);
 
+/// Sets one crowd on a server; what it saw.
+type Set<'a> = &'a dyn Fn(&mut Crowd) -> Result<String>;
+
 /// Sets every crowd on a server of its own.
 ///
 /// # Errors
 /// If a limit is broken.
 pub(super) fn run(binary: &Path, waiters: usize) -> Result<()> {
-    let crowds: [(&str, &dyn Fn(&mut Crowd) -> Result<String>); 7] = [
+    let crowds: [(&str, Set<'_>); 7] = [
         ("subscribers that never read", &silent_subscribers),
         ("monitors that never read", &silent_monitors),
         ("channels and patterns", &channels),
         ("clients that wait", &|crowd| waiting(crowd, waiters)),
         ("tracked keys", &tracked),
-        ("queued commands", &queued),
         ("payloads that lie", &payloads),
+        ("queued commands", &queued),
     ];
     for (name, set) in crowds {
         let mut crowd = Crowd::new(binary)?;

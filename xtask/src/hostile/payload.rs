@@ -58,7 +58,7 @@ pub(super) fn lies() -> Vec<(&'static str, Vec<u8>)> {
         ("a packed list that says 2^32 bytes", of(&[&[17], b"\x07\xff\xff\xff\xff\xff\xff\xff"])),
         ("a set of integers that says 2^32", of(&[&[11], b"\x08\x02\0\0\0\xff\xff\xff\xff"])),
         ("a stream of 2^40 nodes", of(&[&[19], &many])),
-        // 400 times 100 KB in a list of 4 KB would be 260 MB, and are no list that is read to its end.
+        // Sixty strings of 100 KB, each in 1.2 KB, of 100,000 that are announced.
         ("a list of strings that expand, and one is missing", {
             let element = zeros(400);
             of(&[&[1], &length(100_000), &element.repeat(60)])

@@ -214,7 +214,7 @@ impl Kind {
         }
     }
 
-    /// Looks at what must be there at the end, whoever consumed what.
+    /// Looks at what must be there at the end.
     pub(super) fn check(self, client: &mut Client, ledger: &Ledger) -> Result<()> {
         if let Self::Stream = self {
             let len = call(client, &["XLEN", "stream"])?.int()?;

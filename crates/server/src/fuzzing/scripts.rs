@@ -14,7 +14,7 @@ const DEPTH: u32 = 6;
 /// The most bytes of a reply.
 const REPLY_BYTES: usize = 1 << 20;
 
-/// What a script finds on a second time must be what it found on the first: numbers lose digits, and
+/// What a script finds the second time must be what it found the first: numbers lose digits, and
 /// arrays without elements their kind, on the first only. Tables that are keys are never the same.
 const SAME: &str = "
 local function same(a, b, deep)

@@ -2,8 +2,8 @@
 
 use super::restore;
 
-/// Values as Redis 7.0 dumps them, each with its type: strings, a list, sets, hashes, sorted sets, a
-/// stream with a group and something pending, a counter of elements.
+/// Values as Redis 7.0 dumps them, each with its type: strings, a list, sets, hashes, sorted sets,
+/// a stream with a group and something pending, a counter of elements.
 const VALUES: [&[u8]; 11] = [
     b"\x00\xc0{",
     b"\x00\xc3\x0e@F\x01xx\xe0\x1d\x00\x00y\xe0\x12\x00\x01yy",
@@ -39,7 +39,8 @@ const DUMPS: [&[u8]; 2] = [
     b"\x01\x00\xc0\x0a\x0a\x00\x6e\x9f\x57\x45\x0e\xae\x63\xbb",
 ];
 
-/// What each converter of scripts reads: JSON, MessagePack, structures, replies, what builds values.
+/// What each converter of scripts reads: JSON, MessagePack, structures, replies, and how to build
+/// values.
 const CONVERTED: [(u8, &[u8]); 14] = [
     (0, br#"{"a":[1,2.5,-3e10,true,null,"x\u00e9\n"],"b":{}}"#),
     (0, br#"[[[]],{"1":"\ud83d\ude00"},0.1,1e308,-0]"#),

@@ -1,5 +1,5 @@
-//! Short forms of the fuzzing: seeds, and what is near them. `RHUMB_FUZZ_SECONDS=n` goes on for that
-//! long with each target of [`TARGETS`].
+//! Short forms of the fuzzing: seeds, and what is near them. `RHUMB_FUZZ_SECONDS=n` goes on for
+//! that long with each target of [`TARGETS`].
 
 use super::*;
 
