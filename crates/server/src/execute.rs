@@ -75,8 +75,8 @@ fn count_failed(server: &Server, (command, args): Call<'_>) {
 }
 
 /// Arguments, and bytes of all arguments, past which commands are not run while the worker's other
-/// clients wait: a look at each argument takes some hundred nanoseconds, and copies of the bytes some
-/// hundred microseconds.
+/// clients wait: a look at each argument takes some hundred nanoseconds, and copies of the bytes
+/// some hundred microseconds.
 const FEW_ARGUMENTS: usize = 1024;
 const FEW_BYTES: usize = 512 << 10;
 

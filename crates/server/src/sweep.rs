@@ -223,14 +223,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{command::COMMANDS, config::Config, log::Log};
+    use crate::{command::catalog, config::Config, log::Log};
 
     /// A server whose sweeper does not run, with this number of keys that have ended.
     fn server_with_ended(keys: u64) -> (tempfile::TempDir, Server) {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
         let config = Config { data, memory_bytes: 16 << 20, ..Config::default() };
-        let server = Server::open(config, Arc::new(Log::silent()), COMMANDS.slots()).unwrap();
+        let server = Server::open(config, Arc::new(Log::silent()), catalog()).unwrap();
         let mut txn = Txn::new(&server.databases, 0, 1);
         for number in 0..keys {
             let key = format!("key:{number:06}");

@@ -45,7 +45,7 @@ fn a_script_that_runs_again_finds_everything_as_the_first_time() {
             let key = format!("k{n}");
             let reply = client.call(&["EVALSHA", sha, "1", &key, round]);
             let words = [Value::bulk(&key), Value::bulk(round)];
-            let numbers = vec![Value::Int(1), Value::Int(n as i64)];
+            let numbers = [Value::Int(1), Value::Int(n as i64)];
             assert_eq!(reply, Value::Array([&numbers[..], &words].concat()));
         }
     }

@@ -128,6 +128,7 @@ const SERVER: Layers = Layers {
         "models",
         "pause",
         "script",
+        "libraries",
         "server",
         "part",
         "share",

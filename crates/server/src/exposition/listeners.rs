@@ -45,7 +45,11 @@ pub(super) fn metrics(server: &Server) -> Vec<Metric> {
         ),
         gauge("rhumb_scripts", "Scripts kept.", scripts),
         gauge("rhumb_scripts_bytes", "Bytes of the sources of scripts kept.", script_bytes),
-        gauge("rhumb_scripts_running", "Scripts that run and may take long.", server.scripts.running()),
+        gauge(
+            "rhumb_scripts_running",
+            "Scripts that run and may take long.",
+            server.scripts.running(),
+        ),
         counter(
             "rhumb_script_kills_total",
             "Scripts that clients asked to end.",

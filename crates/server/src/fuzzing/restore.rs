@@ -46,7 +46,7 @@ impl One {
     fn new() -> Self {
         let server = &*SERVER;
         let info = Arc::new(ClientInfo::new(9, String::new(), String::new()));
-        Self { server, session: Session::new(info, true, Arc::default()) }
+        Self { server, session: Session::new(server, info, true, Arc::default()) }
     }
 
     /// The reply to a command.

@@ -5,13 +5,14 @@
 //! on kept with the commits, until nobody has asked for [`KEPT`] or the memory is used for others.
 //! Forgetting is always right. While nothing is kept it costs a commit one relaxed load.
 //!
-//! Rules: (1) an order is read by a command that has its key locked against writers, at least; it is
-//! learned so as well, or beside the writers, whose changes are kept meanwhile and added under the
-//! lock ([`Learning`]); (2) a commit of members changes what is kept under the exclusive locks of their keys,
-//! which it holds from before it looks at what is stored until after the change; (3) when it is not
-//! known whether a commit happened, everything is forgotten. So what is read agrees with what is
-//! stored. Members are committed in two other ways, which break nothing: emptying a database
-//! forgets its orders, and the sweeper removes members of collections that no key names any more.
+//! Rules: (1) an order is read by a command that has its key locked against writers, at least; it
+//! is learned so as well, or beside the writers, whose changes are kept meanwhile and added under
+//! the lock ([`Learning`]); (2) a commit of members changes what is kept under the exclusive locks
+//! of their keys, which it holds from before it looks at what is stored until after the change; (3)
+//! when it is not known whether a commit happened, everything is forgotten. So what is read agrees
+//! with what is stored. Members are committed in two other ways, which break nothing: emptying a
+//! database forgets its orders, and the sweeper removes members of collections that no key names
+//! any more.
 
 mod blocks;
 mod learning;
@@ -74,14 +75,17 @@ pub(crate) fn rest_of(key: &[u8]) -> &[u8] {
     key.get(PREFIX_BYTES..).unwrap_or_default()
 }
 
+/// What commits have changed: keys with what comes before them, and whether they were put.
+type Changed = Vec<(Vec<u8>, bool)>;
+
 /// An order that is kept, or is being learned.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// `None` until it is learned. By what the keys have after their common front.
     pub(crate) blocks: RwLock<Option<Blocks>>,
-    /// What commits have changed since a thread began to learn: keys with what comes before them,
-    /// and which were put. `None` while nobody learns beside the writers.
-    log: Mutex<Option<Vec<(Vec<u8>, bool)>>>,
+    /// What commits have changed since a thread began to learn; `None` while no thread learns
+    /// beside the writers.
+    log: Mutex<Option<Changed>>,
     /// Told when `log` becomes `None`.
     learned: Condvar,
     bytes: AtomicUsize,

@@ -91,12 +91,12 @@ impl<'a, G: FnMut() -> bool> Matcher<'a, G> {
             return Err(Failure::Text("pattern too complex"));
         }
         self.depth += 1;
-        let found = self.from_item(at, item);
+        let found = self.match_item(at, item);
         self.depth -= 1;
         found
     }
 
-    fn from_item(&mut self, mut at: usize, mut item: usize) -> Found {
+    fn match_item(&mut self, mut at: usize, mut item: usize) -> Found {
         loop {
             self.step(1)?;
             let Some(byte) = self.pattern.get(item) else { return Ok(Some(at)) };

@@ -6,11 +6,13 @@
 mod common;
 
 mod cases;
+mod exempt;
 
 use std::collections::BTreeSet;
 
-use cases::{CASES, EXEMPT};
+use cases::CASES;
 use common::{Client, Value, config, encode};
+use exempt::EXEMPT;
 use rhumb_server::{Config, Running};
 
 /// Elements of the collections: enough for a command that goes through them at once to be told from

@@ -144,7 +144,9 @@ impl Model {
             19 => {
                 let (from, len) = (random.index(NAMES) as i64, random.index(4) as i64);
                 let found = self.by_rank(from, from + len);
-                found.iter().for_each(|(_, name)| drop(self.remove(name)));
+                for (_, name) in &found {
+                    self.remove(name);
+                }
                 let line = format!("ZREMRANGEBYRANK z {from} {}", from + len);
                 (words(&line), Value::Int(found.len() as i64))
             }
@@ -153,7 +155,9 @@ impl Model {
                 let is_in = |score: &Score| score.0 >= at && score.0 <= at + 2.0;
                 let all = self.order.iter().filter(|(score, _)| is_in(score)).cloned();
                 let found: Vec<_> = all.collect();
-                found.iter().for_each(|(_, name)| drop(self.remove(name)));
+                for (_, name) in &found {
+                    self.remove(name);
+                }
                 let line = format!("ZREMRANGEBYSCORE z {} {}", text(at), text(at + 2.0));
                 (words(&line), Value::Int(found.len() as i64))
             }
