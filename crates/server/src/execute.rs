@@ -345,18 +345,23 @@ impl<'s> Runner<'_, 's> {
         let from = self.out.len();
         let mut context = self.context();
         context.txn.overwrites = Some(databases.engine.batch());
-        for (command, args) in calls.clone() {
+        // Calls that were refused, such as `MSET` of a key without its value: they replace nothing.
+        let mut refused: Vec<usize> = Vec::new();
+        for (at, (command, args)) in calls.clone().enumerate() {
             let from = context.out.len();
             if let Err(fault) = (command.run)(&mut context, args) {
+                refused.push(at);
                 count_failed(context.server, (command, args));
                 context.out.truncate(from);
                 fault.report(databases, context.out);
             }
         }
+        let calls = calls.enumerate().filter(|(at, _)| !refused.contains(at));
+        let replaced = calls.flat_map(|(_, (command, args))| keys_of(command, args));
         let done = if may_wait {
-            commit::submit_overwritten(&mut context.txn, keys())
+            commit::submit_overwritten(&mut context.txn, replaced)
         } else {
-            commit::overwritten(&mut context.txn, keys()).map(|()| None)
+            commit::overwritten(&mut context.txn, replaced).map(|()| None)
         };
         done.inspect_err(|_| self.out.truncate(from))
     }

@@ -79,6 +79,32 @@ fn keys_are_counted_exactly() {
 }
 
 /// Returns true if the sweeper has taken a key away.
+/// A call that is refused replaces nothing, whatever its neighbours replace.
+#[test]
+fn what_a_refused_call_names_is_neither_counted_nor_reclaimed() {
+    let (_dir, server, mut client) = start();
+    client.run("RPUSH list a b c");
+    client.run("SET k 1");
+    is_counted(&mut client);
+    let lines = ["SET k 2", "MSET list 1 absent", "MSET k 3 list 4 other", "SET k 5"];
+    let bytes: Vec<u8> = lines
+        .iter()
+        .flat_map(|line| encode(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>()))
+        .collect();
+    client.send_raw(&bytes).unwrap();
+    let replies: Vec<Value> = lines.iter().map(|_| client.reply().unwrap()).collect();
+    let is_error = |reply: &Value| matches!(reply, Value::Error(_));
+    assert_eq!(replies.iter().map(is_error).collect::<Vec<_>>(), [false, true, true, false]);
+    is_counted(&mut client);
+    // Were the list reclaimed, its elements would go with the sweeper's next round.
+    client.run("RPUSH swept x");
+    client.run("DEL swept");
+    wait_until(|| !client.run("INFO stats").text().contains("lazyfreed_objects:0"));
+    let three = ["a", "b", "c"].map(Value::bulk);
+    assert_eq!(client.run("LRANGE list 0 -1"), Value::Array(three.to_vec()));
+    server.stop().unwrap();
+}
+
 fn client_info_expired(client: &mut Client) -> bool {
     client.run("INFO stats").text().contains("expired_keys:1")
 }

@@ -128,7 +128,7 @@ pub(crate) struct Context<'c, 's> {
 /// microseconds' worth, at 0.1 to 0.3 us each.
 const FEW_ELEMENTS: u64 = 1000;
 
-/// Bytes that are copied in the time that an element takes, about: at 2 to 4 bytes a nanosecond.
+/// Bytes that are copied in the time that an element takes, at 2 to 4 bytes a nanosecond.
 const BYTES_OF_ELEMENT: usize = 512;
 
 impl Context<'_, '_> {

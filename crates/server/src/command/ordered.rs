@@ -5,7 +5,10 @@
 
 use std::ops::Bound;
 
-use super::{Context, Done, FEW_ELEMENTS, SYNTAX, connection::positive, is_word, keys::is_live};
+use super::{
+    BYTES_OF_ELEMENT, Context, Done, FEW_ELEMENTS, SYNTAX, connection::positive, is_word,
+    keys::is_live,
+};
 use crate::{
     commit,
     encode::{Kind, entry::decode_head},
@@ -100,7 +103,7 @@ fn write_range(
     let few = if context.may_take_long { u64::MAX } else { FEW_ELEMENTS };
     let Context { txn, out, .. } = context;
     let start = out.len();
-    let (mut replies, mut found) = (0, 0);
+    let (mut replies, mut found, mut spent) = (0, 0, 0);
     let nested = out.resp3 && !form.keys_only;
     if let Some(range) = range.filter(|_| form.limit > 0) {
         each_live(txn, range, form.reverse, |key, value| {
@@ -113,10 +116,11 @@ fn write_range(
             }
             replies += if nested || form.keys_only { 1 } else { 2 };
             found += 1;
-            found < form.limit && found as u64 <= few && !out.overflowed()
+            spent = found as u64 + ((out.len() - start) / BYTES_OF_ELEMENT) as u64;
+            found < form.limit && spent <= few && !out.overflowed()
         })?;
     }
-    if found as u64 > few {
+    if spent > few {
         return Err(Fault::TakesLong);
     }
     out.array_before(start, replies);

@@ -67,10 +67,10 @@ impl One {
         out.bytes().to_vec()
     }
 
-    /// What `DUMP` gives; none if it refuses.
+    /// What `DUMP` gives; none if it refuses, or if all fields of the hash have ended.
     fn dump(&mut self, key: &str) -> Option<Vec<u8>> {
         let reply = self.call(&[b"DUMP", key.as_bytes()]);
-        if reply.starts_with(b"-") {
+        if reply.starts_with(b"-") || reply == b"$-1\r\n" {
             return None;
         }
         let end = reply.windows(2).position(|two| two == b"\r\n").expect("a header");

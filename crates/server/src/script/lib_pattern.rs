@@ -335,7 +335,7 @@ mod tests {
         check(
             open,
             &[
-                ("return ('hello'):find('l')", "3|4"),
+                ("return ('hello'):find('l')", "3|3"),
                 ("return ('hello'):find('(l)(l)')", "3|4|l|l"),
                 ("return ('a.b'):find('.', 1, true)", "2|2"),
                 ("return ('a+b'):find('+', -2, true)", "2|2"),

@@ -202,7 +202,7 @@ pub(crate) const CASES: &[Case] = &[
     ("psubscribe", &["> PSUBSCRIBE c*", "> PUNSUBSCRIBE"]),
     ("punsubscribe", &["PSUBSCRIBE c*", "> PUNSUBSCRIBE"]),
     ("randomkey", &["> RANDOMKEY"]),
-    ("range", &["> RANGE - + LIMIT {n}"]),
+    ("range", &["> RANGE [k (l LIMIT {n}"]),
     ("rangecount", &["> RANGECOUNT - +"]),
     ("rename", &["COPY Z t REPLACE", "> RENAME t t2"]),
     ("renamenx", &["COPY Z t REPLACE", "DEL t2", "> RENAMENX t t2"]),

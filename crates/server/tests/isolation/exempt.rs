@@ -78,6 +78,7 @@ pub(crate) const EXEMPT: &[(&str, &[&str])] = &[
         ],
     ),
     ("as EVAL, by the name of the script", &["evalsha", "evalsha_ro", "script"]),
+    ("as EVAL, by the name of the function", &["fcall", "fcall_ro", "function"]),
     ("takes time by the number of subscribers alone", &["publish", "spublish"]),
     ("as DUMP and RESTORE, and waits for another server beside the others", &["migrate"]),
     ("takes what DUMP gives: see the test of restored values", &["restore"]),
