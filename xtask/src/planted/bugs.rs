@@ -211,7 +211,7 @@ static INDEX: [Bug; 41] = [
         name: "a replaced leaf is freed at once",
         file: TREE,
         sound: "            unsafe { self.garbage.retire(guard, unlinked, bytes, &self.arena) };",
-        broken: "            let _ = bytes;\n            unsafe { unlinked.free(&self.arena) };",
+        broken: "            let _ = bytes;\n            let unlinked: Waste<_, S> = unlinked;\n            unsafe { unlinked.free(&self.arena) };",
         suite: Models,
         test: "a_read_is_right_while_its_leaf_is_replaced",
         anchor: None,

@@ -106,6 +106,16 @@ impl Side {
     }
 }
 
+/// Messages by what they are of, a key or a text; those of one stay in their order. Clients that
+/// wait for different keys of one command go on side by side.
+fn by_subject(mut messages: Vec<Value>) -> Vec<Value> {
+    messages.sort_by_key(|message| match message {
+        Value::Array(parts) | Value::Push(parts) => parts.last().map(Value::text),
+        _ => None,
+    });
+    messages
+}
+
 /// What is being compared.
 struct Both {
     sides: [Side; 2],
@@ -205,7 +215,7 @@ impl Both {
     fn compare_messages(&mut self, fence: u64) {
         let [ours, theirs] = self.sides.each_mut().map(|side| side.messages(fence));
         for (ours, theirs) in ours.into_iter().zip(theirs) {
-            let (ours, theirs) = (Value::Array(ours), Value::Array(theirs));
+            let [ours, theirs] = [ours, theirs].map(|all| Value::Array(by_subject(all)));
             self.check("messages", &ours, &theirs);
         }
     }
