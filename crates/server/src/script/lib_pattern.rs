@@ -342,7 +342,7 @@ mod tests {
                 ("return ('x'):find('')", "1|0"),
                 ("return ('k=v'):match('(%w)=(%w)')", "k|v"),
                 ("return ('k=v'):match('()=()')", "2|3"),
-                ("return (123):rep(1):match('%d%d')", "12"),
+                ("return string.match(123, '%d%d')", "12"),
                 ("return ('abc'):gsub('%w', '%0%0')", "aabbcc|3"),
                 ("return ('abc'):gsub('', '-')", "-a-b-c-|4"),
                 ("return ('abc'):gsub('^a', 'x')", "xbc|1"),

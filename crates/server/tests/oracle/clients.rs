@@ -106,6 +106,9 @@ impl Side {
     }
 }
 
+/// Milliseconds after which a reply does not come any more.
+const WAIT_MS: usize = 20_000;
+
 /// Messages by what they are of, a key or a text; those of one stay in their order. Clients that
 /// wait for different keys of one command go on side by side.
 fn by_subject(mut messages: Vec<Value>) -> Vec<Value> {
@@ -136,7 +139,7 @@ impl Both {
 
     /// Waits until `done`, which the history must bring about.
     fn until(&mut self, what: &str, mut done: impl FnMut(&mut [Side; 2]) -> bool) {
-        for _ in 0..20_000 {
+        for _ in 0..WAIT_MS {
             if done(&mut self.sides) {
                 return;
             }
@@ -148,7 +151,19 @@ impl Both {
 
     /// Reads the replies of an actor and compares them.
     fn compare(&mut self, actor: usize, command: &[Vec<u8>]) {
-        self.until("a reply", |sides| sides.iter().all(|side| side.actors[actor].has_something()));
+        let mut replied = [false; 2];
+        for _ in 0..WAIT_MS {
+            replied = self.sides.each_ref().map(|side| side.actors[actor].has_something());
+            if replied == [true; 2] {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if replied != [true; 2] {
+            let from = self.history.len().saturating_sub(60);
+            let tail = self.history[from..].join("\n");
+            panic!("client {actor} has a reply (here, Redis): {replied:?}\n{tail}");
+        }
         let [ours, theirs] = &mut self.sides;
         let pair = [ours, theirs].map(|side| side.actors[actor].client.reply().expect("a reply"));
         let [ours, theirs] = self.replies[actor].compared(command, pair);
@@ -252,9 +267,10 @@ fn publishes(random: &mut Random) -> Command {
 }
 
 /// Commands that say of a client or a setting what is each server's own affair, or that would take
-/// the events away.
+/// the events away; and `SWAPDB`, after which a client that waits for two keys may be served before
+/// one that came earlier for one of them.
 fn is_left_out(command: &[Vec<u8>]) -> bool {
-    ["config", "client", "hello"]
+    ["config", "client", "hello", "swapdb"]
         .iter()
         .any(|name| command[0].eq_ignore_ascii_case(name.as_bytes()))
 }
@@ -263,7 +279,7 @@ fn is_left_out(command: &[Vec<u8>]) -> bool {
 fn several_clients_get_what_redis_gives() {
     let Some(oracle) = Oracle::start() else { return };
     let (_dir, server, _client) = common::start();
-    let commands = number("RHUMB_ORACLE_COMMANDS").unwrap_or(20_000) / 4;
+    let commands = number("RHUMB_ORACLE_COMMANDS").unwrap_or(4_000) / 4;
     let seed = number("RHUMB_SEED").unwrap_or(1);
     let mut random = Random::new(seed);
     let mut both = Both {
