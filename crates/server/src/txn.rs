@@ -330,11 +330,7 @@ impl<'s> Txn<'s> {
         bytes: &[u8],
         expires_ms: u64,
     ) -> Result<()> {
-        if let Some(before) = before {
-            self.forget_members(before)?;
-        }
-        self.put_entry(key, entry::encode_string(bytes, expires_ms), before, expires_ms);
-        Ok(())
+        self.put_whole(key, before, entry::encode_string(bytes, expires_ms), expires_ms)
     }
 
     /// As [`Txn::put_string`], for a string that was changed in part.
@@ -345,10 +341,21 @@ impl<'s> Txn<'s> {
         bytes: &[u8],
         expires_ms: u64,
     ) -> Result<()> {
+        self.put_whole(key, before, entry::encode_raw_string(bytes, expires_ms), expires_ms)
+    }
+
+    /// Writes the entry of a string in the place of what [`Txn::edit`] found.
+    fn put_whole(
+        &mut self,
+        key: &[u8],
+        before: Option<&Entry>,
+        encoded: Vec<u8>,
+        expires_ms: u64,
+    ) -> Result<()> {
         if let Some(before) = before {
             self.forget_members(before)?;
         }
-        self.put_entry(key, entry::encode_raw_string(bytes, expires_ms), before, expires_ms);
+        self.put_entry(key, encoded, before, expires_ms);
         Ok(())
     }
 
