@@ -60,11 +60,6 @@ const IDLE_BYTES: usize = 512;
 /// measured: some thousand commands.
 const STOPPED_INPUT_BYTES: usize = 256 << 10;
 
-/// How often a writer lets the clients go first that it has woken. Each wakes the next one, and
-/// those of other workers may take longer. Chosen, not measured: more elements than are pushed
-/// together as a rule.
-const YIELDS_MAX: usize = 256;
-
 /// A client with fewer bytes of buffers is not the one that is closed, or waits, when there are too
 /// many.
 const SMALL_BYTES: usize = 256 << 10;
@@ -248,6 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.session.client.info.query_used.store(used, Ordering::Relaxed);
             let mut at = 0;
             while at < complete && !self.session.client.closing {
+                let passes = self.server.databases.waiters.begun();
                 let ran = self.run_some(at);
                 at += ran;
                 let is_over = self.session.clock.saturating_duration_since(mark) >= SLICE;
@@ -266,7 +262,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     may_have_more = true;
                     mark = Instant::now();
                 }
-                self.let_waiting_look().await;
+                let begun = self.server.databases.waiters.begun();
+                if begun != passes {
+                    // Those that wait for what was written take it before this client goes on.
+                    self.server.databases.waiters.finish(begun).await;
+                    mark = Instant::now();
+                    self.session.clock = mark;
+                }
                 if is_over && at < complete {
                     // The others, too, have a slice.
                     tokio::task::yield_now().await;
@@ -353,17 +355,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.session.clock = Instant::now();
         self.session.client.info.note_active();
         Ok(())
-    }
-
-    /// Lets clients look that were woken by what was written: those of this worker do before this
-    /// returns.
-    async fn let_waiting_look(&mut self) {
-        for _ in 0..YIELDS_MAX {
-            if !self.server.databases.waiters.any_pending() {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
     }
 
     fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 use crate::{
-    command::{COMMANDS, Client, Command, Context, Done, Flags, Locking, keys_of},
+    command::{COMMANDS, Client, Command, Context, Done, Flags, Locking, Takes, keys_of},
     commit::{self, CommitGroups, CommitHandle},
     db::{Databases, now_ms},
     effort,
@@ -103,8 +103,8 @@ pub(crate) struct Runner<'r, 's> {
     pub(crate) groups: &'r CommitGroups,
     pub(crate) client: &'r mut Client,
     pub(crate) out: &'r mut Reply,
-    /// True if clients that came before wait for a key of the command.
-    pub(crate) must_wait: bool,
+    /// What a command that waits may take now.
+    pub(crate) takes: Takes,
 }
 
 impl<'s> Runner<'_, 's> {
@@ -119,7 +119,7 @@ impl<'s> Runner<'_, 's> {
         let databases = &self.server.databases;
         let mut txn = Txn::new(databases, databases.number(self.client.database), now_ms());
         txn.client = self.client.info.id;
-        let must_wait = self.must_wait;
+        let takes = self.takes.clone();
         let (server, client, out) = (self.server, &mut *self.client, &mut *self.out);
         Context {
             server,
@@ -127,7 +127,7 @@ impl<'s> Runner<'_, 's> {
             txn,
             out,
             in_exec: false,
-            must_wait,
+            takes,
             may_take_long: false,
             learns: LearnWhere::Nowhere,
             spent: Cell::default(),

@@ -20,7 +20,8 @@ use crate::{
     acl::{Place, User},
     clients::ClientInfo,
     command::{
-        self, COMMANDS, Client, Command, Flags, Pipelining, listening as listens, permission,
+        self, COMMANDS, Client, Command, Flags, Pipelining, Takes, listening as listens,
+        permission,
         transactions::{self, Queue},
     },
     config::Fsync,
@@ -121,6 +122,7 @@ impl Session {
     ) -> usize {
         let pipeline = Pipeline::new(buffer, frames);
         let (mut at, began) = (from, self.clock);
+        let passes = server.databases.waiters.begun();
         while at < pipeline.len()
             && self.clock.saturating_duration_since(began) < SLICE
             && out.len() < most
@@ -130,8 +132,8 @@ impl Session {
         {
             at += self.run_next(server, pipeline, at, most, out);
             listens::take_messages(&self.client, out, most);
-            if server.databases.waiters.any_pending() {
-                // They look before the next command is run.
+            if server.databases.waiters.begun() != passes {
+                // Clients that were woken look before the next command is run.
                 break;
             }
         }
@@ -268,7 +270,7 @@ impl Session {
 
     fn runner<'r, 's>(&'r mut self, server: &'s Server, out: &'r mut Reply) -> Runner<'r, 's> {
         let (groups, client) = (&self.worker.groups, &mut self.client);
-        Runner { server, groups, client, out, must_wait: false }
+        Runner { server, groups, client, out, takes: Takes::Anything }
     }
 
     /// Returns true if there are other clients that can share commits. Where each commit waits for
@@ -395,7 +397,9 @@ impl Session {
             listens::before(server, &self.client, command, args, out);
         }
         let mut runner = self.runner(server, out);
-        runner.must_wait = runner.is_behind_others(command, args);
+        if runner.is_behind_others(command, args) {
+            runner.takes = Takes::Nothing;
+        }
         if let Some(wait) = runner.alone((command, args)) {
             self.block(server, (command, args), *wait, out);
             self.running = self.running.filter(|_| !self.has_stopped());

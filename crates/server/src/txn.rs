@@ -290,7 +290,7 @@ impl<'s> Txn<'s> {
         self.forget_members(entry)?;
         self.write(Space::Keys, key.to_vec(), None);
         self.notify(KeyEvent::EXPIRED, key);
-        self.mark(key, true);
+        self.mark(key, true, false);
         self.databases.ended_keys.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -355,7 +355,7 @@ impl<'s> Txn<'s> {
         if let Some(before) = before {
             self.forget_members(before)?;
         }
-        self.put_entry(key, encoded, before, expires_ms);
+        self.put_entry(key, (encoded, Kind::String), before, expires_ms);
         Ok(())
     }
 
@@ -382,12 +382,18 @@ impl<'s> Txn<'s> {
         }
     }
 
-    fn put_entry(&mut self, key: &[u8], value: Vec<u8>, before: Option<&Entry>, expires_ms: u64) {
+    fn put_entry(
+        &mut self,
+        key: &[u8],
+        (value, kind): (Vec<u8>, Kind),
+        before: Option<&Entry>,
+        expires_ms: u64,
+    ) {
         if expires_ms != 0 && before.is_none_or(|before| before.expires_ms != expires_ms) {
             self.write(Space::Work, member::expiry(expires_ms, key), Some(Vec::new()));
         }
         self.notify_if_new(key);
-        self.touch(key);
+        self.mark_made(key, Some(kind));
         self.write(Space::Keys, key.to_vec(), Some(value));
     }
 
@@ -400,7 +406,8 @@ impl<'s> Txn<'s> {
                 self.mark_fields(key, self.now_ms);
             }
         }
-        self.put_entry(key, entry.with_expiry(entry.expires_ms), None, entry.expires_ms);
+        let value = (entry.with_expiry(entry.expires_ms), entry.kind);
+        self.put_entry(key, value, None, entry.expires_ms);
         Ok(())
     }
 
@@ -420,7 +427,8 @@ impl<'s> Txn<'s> {
         if entry.kind != Kind::String {
             self.meta(entry)?;
         }
-        self.put_entry(key, entry.with_expiry(expires_ms), Some(entry), expires_ms);
+        let value = (entry.with_expiry(expires_ms), entry.kind);
+        self.put_entry(key, value, Some(entry), expires_ms);
         Ok(())
     }
 
@@ -445,14 +453,15 @@ impl<'s> Txn<'s> {
     /// Writes what is now to be known of a collection; one without members goes away.
     pub(crate) fn put_meta(&mut self, key: &[u8], kind: Kind, meta: &Meta, expires_ms: u64) {
         self.notify_if_new(key);
-        self.touch(key);
+        self.mark_made(key, (meta.count > 0).then_some(kind));
         let value = (meta.count > 0).then(|| entry::encode_meta(kind, meta, expires_ms));
         self.write(Space::Keys, key.to_vec(), value);
     }
 
     /// Makes a key a collection that has members, in the place of nothing.
     pub(crate) fn put_collection(&mut self, key: &[u8], kind: Kind, meta: &Meta, expires_ms: u64) {
-        self.put_entry(key, entry::encode_meta(kind, meta, expires_ms), None, expires_ms);
+        let value = (entry::encode_meta(kind, meta, expires_ms), kind);
+        self.put_entry(key, value, None, expires_ms);
     }
 
     /// A member's value.
@@ -472,14 +481,24 @@ impl<'s> Txn<'s> {
 
     /// Marks a key as changed, for the clients that it concerns.
     pub(crate) fn touch(&mut self, key: &[u8]) {
-        self.mark(key, false);
+        self.mark(key, false, false);
+    }
+
+    /// As [`Txn::touch`], before the entry of a key is written that is of this type then, if it is
+    /// there: those that wait for one take from it if there was none before.
+    #[inline]
+    fn mark_made(&mut self, key: &[u8], kind: Option<Kind>) {
+        let is_made = self.databases.waiters.any()
+            && kind.is_some()
+            && self.raw(key).map_or(true, |before| before.map(|before| before.kind) != kind);
+        self.mark(key, false, is_made);
     }
 
     #[inline]
-    fn mark(&mut self, key: &[u8], has_ended: bool) {
+    fn mark(&mut self, key: &[u8], has_ended: bool, is_made: bool) {
         if self.databases.interest.any() {
-            let (number, by) = (self.number, self.client);
-            self.pending.touched.push(Changed { number, key: key.to_vec(), by, has_ended });
+            let (number, by, key) = (self.number, self.client, key.to_vec());
+            self.pending.touched.push(Changed { number, key, by, has_ended, is_made });
         }
     }
 

@@ -1,29 +1,45 @@
 //! Clients that wait for keys to be written, in the order in which they came.
 //!
-//! A writer wakes the first client of a key's queue, whose command is run again. While the key is
-//! there after that, the next one of the queue is woken. So elements are taken in the order of
-//! arrival, a client that cannot use them is passed over, and a key that has no more wakes nobody.
+//! A key that is written begins a *pass* over its queue: the first client is asked to look, and its
+//! command is run again. While the key is there after that, the next one is asked. So elements are
+//! taken in the order of arrival, a client that cannot use them is passed over, and a key that has
+//! no more asks nobody. The writer waits until the passes that it has begun are over, and only then
+//! replies: what is written next, by whomever it tells, is not mistaken for what the clients were
+//! asked for.
 //!
-//! No wake-up is lost: a client enters the queue, and then tries once more under the keys' locks. A
+//! A client that waits for several keys could take from one key, asked for another, what an earlier
+//! client of the first one is about to be asked for. So passes over queues with such clients stand
+//! in one line and are made one after another, in the order in which the keys were written.
+//!
+//! No write is missed: a client enters the queue, and then tries once more under the keys' locks. A
 //! writer holds these locks from before it looks whether anyone waits until it has committed.
 //! Costs a writer one relaxed load while nobody waits.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
+        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
-use crate::watch::{Interest, WatchedKey};
+use crate::{
+    encode::entry::Kind,
+    watch::{Interest, WatchedKey},
+};
+
+/// The longest time that a writer waits for the clients that it has woken. Chosen: longer than a
+/// command holds a worker, so that only a machine that stands still goes beyond it.
+const PASSES_MAX: Duration = Duration::from_millis(500);
 
 /// The client waits.
 const WAITING: u8 = 0;
-/// One of its keys was written.
+/// It is asked to look at its keys.
 const WOKEN: u8 = 1;
 /// Another client asks it to end the waiting as if the time were over.
 const GIVEN_UP: u8 = 2;
@@ -45,17 +61,28 @@ pub(crate) enum Wake {
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
     state: AtomicU8,
-    /// True if it is among those that were woken and have not looked.
-    is_pending: AtomicBool,
+    /// How often it was asked to look.
+    asked: AtomicU64,
+    /// True if it waits for several keys.
+    has_several: bool,
+    /// True if it is to look at whatever happens to a key, as at entries that a stream gets, and
+    /// not only once there is a key of its type.
+    follows: bool,
     /// True if it is to be told when a key is gone.
     answers_absence: bool,
     task: Mutex<Option<std::task::Waker>>,
 }
 
 impl Waiter {
-    /// A client that waits from now on; whether it is to be told when a key is gone.
-    pub(crate) fn new(answers_absence: bool) -> Self {
-        Self { answers_absence, ..Self::default() }
+    /// A client that waits from now on for one of these keys, of this type; whether it is to be
+    /// told when one is gone.
+    pub(crate) fn new(keys: &[Vec<u8>], kind: Kind, answers_absence: bool) -> Self {
+        Self {
+            has_several: keys.iter().any(|key| *key != keys[0]),
+            follows: kind == Kind::Stream,
+            answers_absence,
+            ..Self::default()
+        }
     }
 
     fn set(&self, state: u8) {
@@ -68,14 +95,15 @@ impl Waiter {
         }
     }
 
-    /// Has the client's command run again.
-    pub(crate) fn look_again(&self) {
-        self.set(WOKEN);
-    }
-
     /// Ends the waiting, as if the time were over or with an error.
     pub(crate) fn unblock(&self, with_error: bool) {
         self.set(if with_error { REFUSED } else { GIVEN_UP });
+    }
+
+    /// How often it was asked to look. What was written before it was asked is seen by a look that
+    /// begins after this.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Acquire)
     }
 
     /// Takes the reason to stop waiting, once there is one.
@@ -91,16 +119,148 @@ impl Waiter {
     }
 }
 
-type Queue = VecDeque<Arc<Waiter>>;
+/// The clients that wait for one key.
+#[derive(Debug, Default)]
+struct Queue {
+    clients: VecDeque<Arc<Waiter>>,
+    /// Those of them that wait for other keys as well.
+    of_several: usize,
+    /// Those of them that look at whatever happens to the key.
+    following: usize,
+    pass: Option<Pass>,
+}
+
+impl Queue {
+    fn place_of(&self, waiter: &Arc<Waiter>) -> Option<usize> {
+        self.clients.iter().position(|other| Arc::ptr_eq(other, waiter))
+    }
+
+    /// The pass, if it is this client that is asked to look, and was before its look began.
+    fn pass_at(&mut self, waiter: &Arc<Waiter>, seen: u64) -> Option<&mut Pass> {
+        let is_it =
+            |(asked, time): &(Arc<Waiter>, u64)| Arc::ptr_eq(asked, waiter) && *time <= seen;
+        self.pass.as_mut().filter(|pass| pass.asked.as_ref().is_some_and(is_it))
+    }
+}
+
+/// The clients of a queue are asked to look, one after another.
+#[derive(Debug)]
+struct Pass {
+    number: u64,
+    /// The client that is asked, and how often it has been by then. `None` while others in the line
+    /// come first.
+    asked: Option<(Arc<Waiter>, u64)>,
+    /// True if it stands in the line.
+    is_in_line: bool,
+    /// The number of the pass that comes after this one, since the key was written meanwhile.
+    again: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queues: HashMap<WatchedKey, Queue>,
+    /// The keys of the passes that are made one after another; the first one is being made.
+    line: VecDeque<WatchedKey>,
+    /// The numbers of the passes that are not over.
+    unfinished: BTreeSet<u64>,
+    /// The number of the last pass that was begun.
+    begun: u64,
+}
+
+impl State {
+    /// Begins a pass over a key's queue, or another one after that which is being made.
+    fn touch(&mut self, key: &WatchedKey, is_made: bool) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        if !is_made && queue.following == 0 {
+            // There was something of the type before, and nobody took it.
+            return;
+        }
+        // Those that join a pass which is not over wait for it.
+        self.begun += 1;
+        match &mut queue.pass {
+            Some(pass) if pass.again.is_some() || pass.asked.is_none() => {}
+            Some(pass) => {
+                pass.again = Some(self.begun);
+                self.unfinished.insert(self.begun);
+            }
+            None => self.begin(key, self.begun),
+        }
+    }
+
+    /// Begins the pass with a number, over a queue without one.
+    fn begin(&mut self, key: &WatchedKey, number: u64) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        self.unfinished.insert(number);
+        let is_in_line = queue.of_several > 0;
+        queue.pass = Some(Pass { number, asked: None, is_in_line, again: None });
+        if is_in_line {
+            self.line.push_back(key.clone());
+        }
+        if !is_in_line || self.line.len() == 1 {
+            self.ask(key, 0);
+        }
+    }
+
+    /// Asks the client at a place of the queue; ends the pass if there is none.
+    fn ask(&mut self, key: &WatchedKey, place: usize) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        let Some(pass) = &mut queue.pass else { return };
+        let Some(client) = queue.clients.get(place) else { return self.end(key) };
+        let time = client.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        pass.asked = Some((Arc::clone(client), time));
+        client.set(WOKEN);
+    }
+
+    /// Asks the first client from a place on that is to be told that a key is not there.
+    fn ask_of_absence(&mut self, key: &WatchedKey, from: usize) {
+        let Some(queue) = self.queues.get(key) else { return };
+        let mut rest = queue.clients.iter().enumerate().skip(from);
+        match rest.find(|(_, client)| client.answers_absence) {
+            Some((place, _)) => self.ask(key, place),
+            None => self.give_up(key),
+        }
+    }
+
+    /// Ends a pass over a key that is not there, and the one that was to come after it.
+    fn give_up(&mut self, key: &WatchedKey) {
+        let pass = self.queues.get_mut(key).and_then(|queue| queue.pass.as_mut());
+        if let Some(number) = pass.and_then(|pass| pass.again.take()) {
+            self.unfinished.remove(&number);
+        }
+        self.end(key);
+    }
+
+    /// Ends a pass. The next one in the line is made, and then the one that is to come after it.
+    fn end(&mut self, key: &WatchedKey) {
+        let Some(pass) = self.queues.get_mut(key).and_then(|queue| queue.pass.take()) else {
+            return;
+        };
+        self.unfinished.remove(&pass.number);
+        let was_first = pass.is_in_line && self.line.front() == Some(key);
+        if pass.is_in_line {
+            self.line.retain(|other| other != key);
+        }
+        if was_first && let Some(next) = self.line.front().cloned() {
+            self.ask(&next, 0);
+        }
+        if let Some(number) = pass.again {
+            self.begin(key, number);
+        }
+    }
+}
 
 /// All clients that wait for keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Waiters {
     /// Registered pairs of a key and a client.
     count: AtomicUsize,
-    /// Clients that were woken and have not looked yet what is there.
-    pending: AtomicUsize,
-    queues: Mutex<HashMap<WatchedKey, Queue>>,
+    /// The number of the last pass that was begun.
+    begun: AtomicU64,
+    /// The number of the first pass that is not over, less one; the largest number if all are.
+    finished: AtomicU64,
+    state: Mutex<State>,
+    /// Tells writers of passes that have ended.
+    ended: Notify,
     interest: Interest,
 }
 
@@ -112,7 +272,14 @@ impl Waiters {
 
     /// No clients; those that will come count there as well.
     pub(crate) fn new(interest: Interest) -> Self {
-        Self { interest, ..Self::default() }
+        Self {
+            count: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
+            finished: AtomicU64::new(u64::MAX),
+            state: Mutex::default(),
+            ended: Notify::new(),
+            interest,
+        }
     }
 
     /// Returns true if any client waits for a key.
@@ -128,136 +295,194 @@ impl Waiters {
         mut keys: impl Iterator<Item = &'k [u8]>,
     ) -> bool {
         self.any() && {
-            let queues = self.queues.lock();
-            keys.any(|key| queues.contains_key(&(database, key.to_vec())))
+            let state = self.state.lock();
+            keys.any(|key| state.queues.contains_key(&(database, key.to_vec())))
         }
     }
 
     /// The keys that clients wait for, and those of them that a client waits for that is to be told
     /// when the key is gone. O(clients that wait).
     pub(crate) fn keys(&self) -> (usize, usize) {
-        let queues = self.queues.lock();
-        let is_told = |queue: &&Queue| queue.iter().any(|waiter| waiter.answers_absence);
-        (queues.len(), queues.values().filter(is_told).count())
+        let state = self.state.lock();
+        let is_told = |queue: &&Queue| queue.clients.iter().any(|client| client.answers_absence);
+        (state.queues.len(), state.queues.values().filter(is_told).count())
     }
 
-    /// Returns true if clients were woken that have not looked yet what is there. The writer that
-    /// woke them lets them look before its next command, so that what it writes next is not
-    /// mistaken for what they were woken for.
+    /// The number of the last pass that was begun: a command that begins none leaves it as it is.
     #[inline]
-    pub(crate) fn any_pending(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) > 0
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Acquire)
     }
 
-    fn wake(&self, waiter: &Waiter) {
-        if !waiter.is_pending.swap(true, Ordering::AcqRel) {
-            self.pending.fetch_add(1, Ordering::Relaxed);
+    /// Waits until the passes up to this number are over.
+    pub(crate) async fn finish(&self, number: u64) {
+        let is_over = || self.finished.load(Ordering::Acquire) >= number;
+        // Clients of this worker look before the task goes on.
+        for _ in 0..2 {
+            if is_over() {
+                return;
+            }
+            tokio::task::yield_now().await;
         }
-        waiter.look_again();
+        let all = async {
+            loop {
+                let ended = self.ended.notified();
+                if is_over() {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        // A client that does not look in time takes what it finds then.
+        let _ = tokio::time::timeout(PASSES_MAX, all).await;
     }
 
-    /// Says that a client has looked, or waits no longer.
-    pub(crate) fn looked(&self, waiter: &Waiter) {
-        if waiter.is_pending.swap(false, Ordering::AcqRel) {
-            self.pending.fetch_sub(1, Ordering::Relaxed);
+    /// Changes the queues, and tells what that has begun and ended.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let before = state.unfinished.first().copied();
+        let changed = change(&mut state);
+        self.begun.store(state.begun, Ordering::Release);
+        let first = state.unfinished.first().copied();
+        if first != before {
+            self.finished.store(first.map_or(u64::MAX, |first| first - 1), Ordering::Release);
+            self.ended.notify_waiters();
         }
+        changed
     }
 
     /// Adds a client to the ends of the keys' queues. A key that is named twice counts once.
     pub(crate) fn enter(&self, database: usize, keys: &[Vec<u8>], waiter: &Arc<Waiter>) {
-        let mut queues = self.queues.lock();
+        let mut state = self.state.lock();
         for key in keys {
-            let queue = queues.entry((database, key.clone())).or_default();
-            if queue.back().is_none_or(|last| !Arc::ptr_eq(last, waiter)) {
+            let queue = state.queues.entry((database, key.clone())).or_default();
+            if queue.clients.back().is_none_or(|last| !Arc::ptr_eq(last, waiter)) {
                 self.interest.add();
                 self.count.fetch_add(1, Ordering::SeqCst);
-                queue.push_back(Arc::clone(waiter));
+                queue.clients.push_back(Arc::clone(waiter));
+                queue.of_several += usize::from(waiter.has_several);
+                queue.following += usize::from(waiter.follows);
             }
         }
     }
 
-    /// Takes a client out of the keys' queues. O(clients that wait for them).
-    pub(crate) fn leave(&self, database: usize, keys: &[Vec<u8>], waiter: &Arc<Waiter>) {
-        let mut queues = self.queues.lock();
-        for key in keys {
-            let key = (database, key.clone());
-            let Some(queue) = queues.get_mut(&key) else { continue };
-            // Clients leave at the front as a rule.
-            if let Some(at) = queue.iter().position(|other| Arc::ptr_eq(other, waiter)) {
-                queue.remove(at);
-                self.count.fetch_sub(1, Ordering::SeqCst);
-                self.interest.remove();
+    /// Those of its keys that a client is asked to look at, and was before it began to look. O(1)
+    /// for each.
+    pub(crate) fn asked_for<'k>(
+        &self,
+        database: usize,
+        keys: &'k [Vec<u8>],
+        (waiter, seen): (&Arc<Waiter>, u64),
+    ) -> Vec<&'k [u8]> {
+        let mut state = self.state.lock();
+        let mut is_asked = |key: &[u8]| {
+            let queue = state.queues.get_mut(&(database, key.to_vec()));
+            queue.is_some_and(|queue| queue.pass_at(waiter, seen).is_some())
+        };
+        keys.iter().map(Vec::as_slice).filter(|key| is_asked(key)).collect()
+    }
+
+    /// Takes a client out of the keys' queues. If it was asked to look, the next ones are asked for
+    /// those keys that are there. O(clients that wait for them).
+    pub(crate) fn leave(
+        &self,
+        database: usize,
+        keys: &[Vec<u8>],
+        waiter: &Arc<Waiter>,
+        is_there: impl FnMut(&[u8]) -> bool,
+    ) {
+        self.pass_on(database, keys, waiter, (u64::MAX, true), is_there);
+    }
+
+    /// Says that a client has looked at its keys, and waits for them still. `seen` is how often it
+    /// was asked before it began to look. The next ones are asked for those keys that are there.
+    pub(crate) fn looked(
+        &self,
+        database: usize,
+        keys: &[Vec<u8>],
+        (waiter, seen): (&Arc<Waiter>, u64),
+        is_there: impl FnMut(&[u8]) -> bool,
+    ) {
+        self.pass_on(database, keys, waiter, (seen, false), is_there);
+    }
+
+    fn pass_on(
+        &self,
+        database: usize,
+        keys: &[Vec<u8>],
+        waiter: &Arc<Waiter>,
+        (seen, leaves): (u64, bool),
+        mut is_there: impl FnMut(&[u8]) -> bool,
+    ) {
+        let keys: Vec<WatchedKey> = keys.iter().map(|key| (database, key.clone())).collect();
+        // A key that is written after this has `again` set anew.
+        let again: Vec<Option<Option<u64>>> = {
+            let mut state = self.state.lock();
+            let again = |queue: &mut Queue| queue.pass_at(waiter, seen).map(|pass| pass.again);
+            keys.iter().map(|key| state.queues.get_mut(key).and_then(again)).collect()
+        };
+        let is_there: Vec<bool> =
+            keys.iter().zip(&again).map(|(key, at)| at.is_some() && is_there(&key.1)).collect();
+        self.change(|state| {
+            // It is in no queue any more before a pass goes on that could ask it.
+            let places: Vec<Option<usize>> =
+                keys.iter().map(|key| self.place(state, key, waiter, leaves)).collect();
+            for (at, key) in keys.iter().enumerate() {
+                let Some(queue) = state.queues.get_mut(key) else { continue };
+                let next = places[at].map_or(0, |place| place + usize::from(!leaves));
+                if queue.clients.is_empty() {
+                    state.give_up(key);
+                    state.queues.remove(key);
+                } else if let Some(pass) = queue.pass_at(waiter, seen) {
+                    match pass.again {
+                        // Was asked meanwhile, and leaves.
+                        _ if again[at].is_none() => state.ask(key, next),
+                        now if again[at] == Some(now) && !is_there[at] => {
+                            state.ask_of_absence(key, next);
+                        }
+                        Some(_) => state.end(key),
+                        None => state.ask(key, next),
+                    }
+                }
             }
-            if queue.is_empty() {
-                queues.remove(&key);
-            }
-        }
+        });
     }
 
-    /// Wakes the first client that waits for the key.
-    pub(crate) fn touch(&self, database: usize, key: &[u8]) {
-        let queues = self.queues.lock();
-        if let Some(first) = queues.get(&(database, key.to_vec())).and_then(VecDeque::front) {
-            self.wake(first);
+    /// The place of a client in a key's queue; takes it out of there if it leaves.
+    fn place(
+        &self,
+        state: &mut State,
+        key: &WatchedKey,
+        waiter: &Arc<Waiter>,
+        leaves: bool,
+    ) -> Option<usize> {
+        let queue = state.queues.get_mut(key)?;
+        let place = queue.place_of(waiter)?;
+        if leaves && let Some(client) = queue.clients.remove(place) {
+            queue.of_several -= usize::from(client.has_several);
+            queue.following -= usize::from(client.follows);
+            self.count.fetch_sub(1, Ordering::SeqCst);
+            self.interest.remove();
         }
+        Some(place)
     }
 
-    /// Wakes the client that comes after `waiter` in the key's queue; the first one if `waiter` is
-    /// not among them.
-    pub(crate) fn pass_on(&self, database: usize, key: &[u8], waiter: &Arc<Waiter>) {
-        let queues = self.queues.lock();
-        let Some(queue) = queues.get(&(database, key.to_vec())) else { return };
-        let place = queue.iter().position(|other| Arc::ptr_eq(other, waiter));
-        if let Some(next) = queue.get(place.map_or(0, |at| at + 1)) {
-            self.wake(next);
-        }
+    /// Has the clients look that wait for the key, from the first one on. `is_made` is true if
+    /// there was no key of its type before.
+    pub(crate) fn touch(&self, database: usize, key: &[u8], is_made: bool) {
+        self.change(|state| state.touch(&(database, key.to_vec()), is_made));
     }
 
-    /// Wakes the first client of every key of the database.
+    /// Has the clients look that wait for any key of the database; the keys in ascending order.
     pub(crate) fn touch_all(&self, database: usize) {
-        let queues = self.queues.lock();
-        let of = queues.iter().filter(|((of, _), _)| *of == database);
-        of.filter_map(|(_, queue)| queue.front()).for_each(|first| self.wake(first));
+        self.change(|state| {
+            let of = state.queues.keys().filter(|(of, _)| *of == database);
+            let mut keys: Vec<WatchedKey> = of.cloned().collect();
+            keys.sort_unstable();
+            keys.iter().for_each(|key| state.touch(key, true));
+        });
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn is_woken(waiter: &Waiter) -> bool {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        waiter.poll(&mut cx) == Poll::Ready(Wake::Written)
-    }
-
-    #[test]
-    fn a_key_wakes_the_first_and_each_passes_on_to_the_next() {
-        let waiters = Waiters::default();
-        let all: [Arc<Waiter>; 3] = Default::default();
-        let keys = [b"a".to_vec(), b"a".to_vec(), b"b".to_vec()];
-        all.iter().for_each(|waiter| waiters.enter(1, &keys, waiter));
-        waiters.touch(0, b"a");
-        assert!(!all.iter().any(|waiter| is_woken(waiter)));
-        waiters.touch(1, b"a");
-        assert_eq!([0, 1, 2].map(|at| is_woken(&all[at])), [true, false, false]);
-        waiters.pass_on(1, b"a", &all[0]);
-        assert_eq!([0, 1, 2].map(|at| is_woken(&all[at])), [false, true, false]);
-        waiters.leave(1, &keys, &all[0]);
-        waiters.pass_on(1, b"b", &all[0]);
-        assert_eq!([0, 1, 2].map(|at| is_woken(&all[at])), [false, true, false]);
-        waiters.pass_on(1, b"b", &all[2]);
-        assert!(!all.iter().any(|waiter| is_woken(waiter)));
-        all[1..].iter().for_each(|waiter| waiters.leave(1, &keys, waiter));
-        assert!(!waiters.any() && waiters.queues.lock().is_empty());
-    }
-
-    #[test]
-    fn being_asked_to_end_is_not_overwritten_by_a_key() {
-        let waiter = Waiter::default();
-        waiter.unblock(true);
-        waiter.look_again();
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        assert_eq!(waiter.poll(&mut cx), Poll::Ready(Wake::Refused));
-        assert_eq!(waiter.poll(&mut cx), Poll::Pending);
-    }
-}
+mod tests;

@@ -22,10 +22,11 @@ fn first_list<'a>(
     keys: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Option<Found<'a>>, Fault> {
     for key in keys {
-        if let Some(entry) = context.read(key, Kind::List)?
-            && !context.must_wait
+        if context.takes.looks_at(key)
+            && let Some(entry) = context.read(key, Kind::List)?
         {
-            return Ok(Some((key, context.txn.meta(&entry)?, entry.expires_ms)));
+            let found = (key, context.txn.meta(&entry)?, entry.expires_ms);
+            return Ok(context.takes.may_take().then_some(found));
         }
     }
     Ok(None)
@@ -139,7 +140,7 @@ fn move_one(
     (take_at, put_at): (End, End),
 ) -> Result<bool, Fault> {
     // Not as before a write: a command that waits has written nothing.
-    let Some(entry) = context.read(from, Kind::List)?.filter(|_| !context.must_wait) else {
+    let Some(entry) = context.read(from, Kind::List)?.filter(|_| context.takes.may_take()) else {
         return Ok(false);
     };
     let (mut source, expires) = (context.txn.meta(&entry)?, entry.expires_ms);

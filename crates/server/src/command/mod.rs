@@ -104,6 +104,34 @@ pub(crate) const MEMBER_TOO_LONG: &str = "ERR a field or member has at most 6550
 /// A handler of a command whose arity is right.
 pub(crate) type Handler = fn(&mut Context<'_, '_>, Args<'_>) -> Done;
 
+/// What a command may take that waits until there is something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// From any of its keys.
+    #[default]
+    Anything,
+    /// Nothing: clients that came before wait for one of its keys.
+    Nothing,
+    /// Only from these keys, which it has waited for and which were written: at the others it is
+    /// perhaps not its turn.
+    From(Vec<Vec<u8>>),
+}
+
+impl Takes {
+    /// Returns true if a command is to look at one of its keys.
+    pub(crate) fn looks_at(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Anything | Self::Nothing => true,
+            Self::From(keys) => keys.iter().any(|one| *one == key),
+        }
+    }
+
+    /// Returns true if it may take what it finds.
+    pub(crate) fn may_take(&self) -> bool {
+        *self != Self::Nothing
+    }
+}
+
 /// What a handler works with.
 pub(crate) struct Context<'c, 's> {
     pub(crate) server: &'s Server,
@@ -112,8 +140,8 @@ pub(crate) struct Context<'c, 's> {
     pub(crate) out: &'c mut Reply,
     /// True if the command is one of an `EXEC` or of a script: it does not wait.
     pub(crate) in_exec: bool,
-    /// True if clients that came before wait for a key of the command: it takes nothing.
-    pub(crate) must_wait: bool,
+    /// What a command that waits may take now.
+    pub(crate) takes: Takes,
     /// True if the command may take long: other clients of its worker are served meanwhile.
     pub(crate) may_take_long: bool,
     /// Where the order of a sorted set may be learned that nobody has asked for.

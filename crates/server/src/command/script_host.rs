@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    COMMANDS, Client, Command, Context, Flags, Locking, find, is_word, keys_of, listening,
+    COMMANDS, Client, Command, Context, Flags, Locking, Takes, find, is_word, keys_of, listening,
     permission,
 };
 use crate::{
@@ -167,7 +167,7 @@ impl Host for ScriptHost {
             txn,
             out,
             in_exec: true,
-            must_wait: false,
+            takes: Takes::Anything,
             may_take_long: self.may_take_long,
             learns: if self.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere },
             spent: Cell::default(),

@@ -94,10 +94,11 @@ fn take_first<'a>(
     for key in keys {
         // What has ended is removed with the members that are taken, or by the sweeper: nothing is
         // written before a key of another type is met.
-        if context.collection(key, Kind::Zset)?.is_some()
-            && !context.must_wait
-            && let Some(found) = context.edit_collection(key, Kind::Zset)?
-        {
+        if context.takes.looks_at(key) && context.collection(key, Kind::Zset)?.is_some() {
+            if !context.takes.may_take() {
+                break;
+            }
+            let Some(found) = context.edit_collection(key, Kind::Zset)? else { continue };
             take(context, key, found, wanted, form)?;
             return Ok(true);
         }

@@ -19,8 +19,8 @@ pub(super) fn touch(databases: &Databases, changed: &[Changed]) {
         }
     }
     if databases.waiters.any() {
-        for Changed { number, key, .. } in changed {
-            databases.waiters.touch(databases.database_of(*number), key);
+        for Changed { number, key, is_made, .. } in changed {
+            databases.waiters.touch(databases.database_of(*number), key, *is_made);
         }
     }
     let listeners = &databases.listeners;

@@ -42,6 +42,8 @@ pub(crate) struct Changed {
     pub(crate) by: u64,
     /// True if its time was over: it was absent before already.
     pub(crate) has_ended: bool,
+    /// True if there was none of its type before.
+    pub(crate) is_made: bool,
 }
 
 /// A client that tracks.

@@ -12,8 +12,9 @@ use tokio::time::Sleep;
 
 use super::Session;
 use crate::{
-    command::{COMMANDS, Command, Flags},
+    command::{COMMANDS, Command, Flags, Takes},
     db::now_ms,
+    encode::entry::Kind,
     fault::Wait,
     resp::{Args, OwnedArgs, Reply},
     server::Server,
@@ -40,6 +41,8 @@ pub(super) struct Blocked {
     sleep: Option<Pin<Box<Sleep>>>,
     /// Why it is to stop waiting, once there is a reason.
     reason: Option<Reason>,
+    /// How often it had been asked to look when it looked last; none if it has not.
+    seen: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -94,7 +97,7 @@ impl Session {
         wait: Wait,
         out: &mut Reply,
     ) {
-        let waiter = Arc::new(Waiter::new(wait.answers_wrong_type));
+        let waiter = Arc::new(Waiter::new(&wait.keys, wait.kind, wait.answers_wrong_type));
         let args = match &wait.again {
             Some(again) => OwnedArgs::new(again.iter().map(Vec::as_slice)),
             None => OwnedArgs::new(args.iter_from(0)),
@@ -105,13 +108,17 @@ impl Session {
         server.clients.blocked.fetch_add(1, Ordering::Relaxed);
         *self.client.info.waiter.lock() = Some(Arc::clone(&waiter));
         // What was written before the client was in the queues is found now.
+        let mut reason = None;
         if command.flags.has(Flags::IN_TURN) {
-            wait.keys.iter().for_each(|key| server.databases.waiters.touch(database, key));
+            let waiters = &server.databases.waiters;
+            let is_to_look =
+                |key: &[u8]| wait.answers_wrong_type || Self::is_there(server, database, key);
+            let keys = wait.keys.iter().filter(|key| is_to_look(key));
+            keys.for_each(|key| waiters.touch(database, key, true));
         } else if !wait.keys.is_empty() {
-            waiter.look_again();
+            reason = Some(Reason::Woken(Wake::Written));
         }
         let sleep = ends.map(|ends| Box::pin(tokio::time::sleep_until(ends.into())));
-        let reason = None;
         self.stopped = Some(Stopped::Blocked(Box::new(Blocked {
             command,
             args,
@@ -120,6 +127,7 @@ impl Session {
             database,
             sleep,
             reason,
+            seen: None,
         })));
         self.look_again(server, out);
     }
@@ -152,7 +160,7 @@ impl Session {
                     },
                     reason => reason,
                 };
-                if self.ends(server, &blocked, reason, out) {
+                if self.ends(server, &mut blocked, reason, out) {
                     self.end_waiting(server, &blocked);
                 } else {
                     self.stopped = Some(Stopped::Blocked(blocked));
@@ -165,7 +173,7 @@ impl Session {
     fn ends(
         &mut self,
         server: &Server,
-        blocked: &Blocked,
+        blocked: &mut Blocked,
         reason: Option<Reason>,
         out: &mut Reply,
     ) -> bool {
@@ -182,8 +190,22 @@ impl Session {
 
     /// Runs a blocked command again; returns true if it has replied. If not, the next client is to
     /// look at what is there.
-    fn run_again(&mut self, server: &Server, blocked: &Blocked, out: &mut Reply) -> bool {
-        let from = out.len();
+    fn run_again(&mut self, server: &Server, blocked: &mut Blocked, out: &mut Reply) -> bool {
+        let (from, asked) = (out.len(), blocked.waiter.asked());
+        if blocked.seen.replace(asked) == Some(asked) {
+            // Its last look was after it was asked.
+            return false;
+        }
+        let takes = if asked > 0 {
+            let keys = Self::offers(server, blocked, asked);
+            if keys.is_empty() {
+                Self::looked(server, blocked, asked);
+                return false;
+            }
+            Takes::From(keys)
+        } else {
+            Takes::Anything
+        };
         let (call, began) = ((blocked.command, blocked.args.args()), Instant::now());
         let slot = COMMANDS.slot_of(call.0, call.1);
         if let Some(text) = self.denial(server, (call.0, slot, call.1)) {
@@ -192,7 +214,9 @@ impl Session {
             out.error(&text);
             return true;
         }
-        let waits = self.runner(server, out).alone(call).is_some();
+        let mut runner = self.runner(server, out);
+        runner.takes = takes;
+        let waits = runner.alone(call).is_some();
         if !waits {
             self.note_if_slow(server, call, began.elapsed());
         }
@@ -201,44 +225,55 @@ impl Session {
             && Self::is_in_the_way(server, blocked);
         if waits || is_other_type {
             out.truncate(from);
-            self.pass_on(server, blocked);
-            server.databases.waiters.looked(&blocked.waiter);
+            Self::looked(server, blocked, asked);
             return false;
         }
         true
     }
 
+    /// Says that a client has looked and waits on, which had been asked so often before.
+    fn looked(server: &Server, blocked: &Blocked, asked: u64) {
+        let Blocked { waiter, wait, database, .. } = blocked;
+        let is_there = |key: &[u8]| Self::is_there(server, *database, key);
+        server.databases.waiters.looked(*database, &wait.keys, (waiter, asked), is_there);
+    }
+
+    /// Those keys that a client is asked to look at where there is something for it.
+    fn offers(server: &Server, blocked: &Blocked, asked: u64) -> Vec<Vec<u8>> {
+        let Blocked { waiter, wait, database, .. } = blocked;
+        let keys = server.databases.waiters.asked_for(*database, &wait.keys, (waiter, asked));
+        let has = |found: Option<Kind>| found == Some(wait.kind) || wait.answers_wrong_type;
+        // What cannot be read is the command's to report.
+        let offers = |key: &&[u8]| Self::kind_of(server, *database, key).map_or(true, has);
+        keys.into_iter().filter(offers).map(<[u8]>::to_vec).collect()
+    }
+
     /// Returns true if one of the keys is of another type than the command takes from. If none is,
     /// an error is of where the command puts what it takes, and the client is to see it.
     fn is_in_the_way(server: &Server, blocked: &Blocked) -> bool {
-        let databases = &server.databases;
-        let mut txn = Txn::new(databases, databases.number(blocked.database), now_ms());
         blocked.wait.keys.iter().any(|key| {
-            let entry = txn.read(key).ok().flatten();
-            entry.is_some_and(|entry| entry.kind != blocked.wait.kind)
+            let kind = Self::kind_of(server, blocked.database, key).ok().flatten();
+            kind.is_some_and(|kind| kind != blocked.wait.kind)
         })
     }
 
-    /// Wakes the client after this one for each key that is there.
-    fn pass_on(&self, server: &Server, blocked: &Blocked) {
+    fn kind_of(server: &Server, database: usize, key: &[u8]) -> rhumb::Result<Option<Kind>> {
         let databases = &server.databases;
-        let mut txn = Txn::new(databases, databases.number(blocked.database), now_ms());
-        for key in &blocked.wait.keys {
-            // A key that cannot be read is the next client's to report.
-            // One that is told of an absent key may be followed by others that are.
-            if blocked.wait.answers_wrong_type || txn.exists(key).unwrap_or(true) {
-                databases.waiters.pass_on(blocked.database, key, &blocked.waiter);
-            }
-        }
+        let mut txn = Txn::new(databases, databases.number(database), now_ms());
+        Ok(txn.read(key)?.map(|entry| entry.kind))
+    }
+
+    /// Returns true if a key is there, or cannot be read: that is the next client's to report.
+    fn is_there(server: &Server, database: usize, key: &[u8]) -> bool {
+        Self::kind_of(server, database, key).map_or(true, |kind| kind.is_some())
     }
 
     fn end_waiting(&self, server: &Server, blocked: &Blocked) {
-        let waiters = &server.databases.waiters;
-        waiters.leave(blocked.database, &blocked.wait.keys, &blocked.waiter);
         server.clients.blocked.fetch_sub(1, Ordering::Relaxed);
         *self.client.info.waiter.lock() = None;
-        self.pass_on(server, blocked);
-        waiters.looked(&blocked.waiter);
+        let Blocked { waiter, wait, database, .. } = blocked;
+        let is_there = |key: &[u8]| Self::is_there(server, *database, key);
+        server.databases.waiters.leave(*database, &wait.keys, waiter, is_there);
     }
 
     /// Ends the waiting of a client that is gone.

@@ -109,6 +109,10 @@ impl Side {
 /// Milliseconds after which a reply does not come any more.
 const WAIT_MS: usize = 20_000;
 
+/// The consumer of a client that waits. It is made beforehand: 7.0 makes it once there is an entry
+/// for it, and 7.2 when it begins to wait.
+const WAITING: &str = "waiting";
+
 /// Messages by what they are of, a key or a text; those of one stay in their order. Clients that
 /// wait for different keys of one command go on side by side.
 fn by_subject(mut messages: Vec<Value>) -> Vec<Value> {
@@ -131,9 +135,10 @@ struct Both {
 impl Both {
     fn check(&self, what: &str, ours: &Value, theirs: &Value) {
         if ours != theirs {
-            let from = self.history.len().saturating_sub(60);
+            let from = self.history.len().saturating_sub(100);
             let tail = self.history[from..].join("\n");
-            panic!("{what}:\n{tail}\n  ours   {}\n  theirs {}", shown(ours), shown(theirs));
+            let (ours, theirs) = first_difference(ours, theirs);
+            panic!("{what}:\n{tail}\n  ours   {}\n  theirs {}", shown(&ours), shown(&theirs));
         }
     }
 
@@ -145,7 +150,7 @@ impl Both {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let from = self.history.len().saturating_sub(60);
+        let from = self.history.len().saturating_sub(100);
         panic!("{what} does not happen:\n{}", self.history[from..].join("\n"));
     }
 
@@ -160,7 +165,7 @@ impl Both {
             std::thread::sleep(Duration::from_millis(1));
         }
         if replied != [true; 2] {
-            let from = self.history.len().saturating_sub(60);
+            let from = self.history.len().saturating_sub(100);
             let tail = self.history[from..].join("\n");
             panic!("client {actor} has a reply (here, Redis): {replied:?}\n{tail}");
         }
@@ -255,9 +260,19 @@ fn waits(random: &mut Random) -> Command {
         7 => format!("BZPOPMAX {low} 0"),
         8 => format!("BZMPOP 0 2 {low} {high} {least} COUNT 2"),
         9 => format!("XREAD COUNT 2 BLOCK 0 STREAMS s{stream} {from}"),
-        _ => format!("XREADGROUP GROUP g0 c0 BLOCK 0 STREAMS s{stream} >"),
+        _ => format!("XREADGROUP GROUP g0 {WAITING} BLOCK 0 STREAMS s{stream} >"),
     };
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Two lists from the elements on in which they differ; other values as they are.
+fn first_difference(ours: &Value, theirs: &Value) -> (Value, Value) {
+    if let (Value::Array(ours), Value::Array(theirs)) = (ours, theirs) {
+        let same = ours.iter().zip(theirs).take_while(|(one, other)| one == other).count();
+        let rest = |all: &[Value]| Value::Array(all[same..].iter().take(8).cloned().collect());
+        return (rest(ours), rest(theirs));
+    }
+    (ours.clone(), theirs.clone())
 }
 
 fn publishes(random: &mut Random) -> Command {
@@ -267,8 +282,8 @@ fn publishes(random: &mut Random) -> Command {
 }
 
 /// Commands that say of a client or a setting what is each server's own affair, or that would take
-/// the events away; and `SWAPDB`, after which a client that waits for two keys may be served before
-/// one that came earlier for one of them.
+/// the events away; and `SWAPDB`, after which Redis serves those that wait in the order of its hash
+/// table of their keys.
 fn is_left_out(command: &[Vec<u8>]) -> bool {
     ["config", "client", "hello", "swapdb"]
         .iter()
@@ -279,7 +294,7 @@ fn is_left_out(command: &[Vec<u8>]) -> bool {
 fn several_clients_get_what_redis_gives() {
     let Some(oracle) = Oracle::start() else { return };
     let (_dir, server, _client) = common::start();
-    let commands = number("RHUMB_ORACLE_COMMANDS").unwrap_or(4_000) / 4;
+    let commands = number("RHUMB_ORACLE_COMMANDS").unwrap_or(8_000) / 4;
     let seed = number("RHUMB_SEED").unwrap_or(1);
     let mut random = Random::new(seed);
     let mut both = Both {
@@ -297,7 +312,14 @@ fn several_clients_get_what_redis_gives() {
         let actor = free[random.index(free.len())];
         match random.index(20) {
             0..=3 if free.len() > 1 => {
-                both.run(actor, waits(&mut random), true);
+                let command = waits(&mut random);
+                if command[0] == b"XREADGROUP" {
+                    let stream = String::from_utf8_lossy(&command[7]).into_owned();
+                    let line = format!("XGROUP CREATECONSUMER {stream} g0 {WAITING}");
+                    let makes = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+                    both.run(actor, makes, false);
+                }
+                both.run(actor, command, true);
                 waited += u64::from(both.waiting[actor].is_some());
             }
             4 if free.len() < ACTORS => {
