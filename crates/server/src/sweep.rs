@@ -5,6 +5,7 @@
 //! a removed collection are reached by nobody.
 
 use std::{
+    collections::HashSet,
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
@@ -73,17 +74,21 @@ fn end_keys(server: &Server, number: u8, db: &Db, most: usize) -> Result<bool> {
     if marks.is_empty() {
         return Ok(false);
     }
-    let due: Vec<_> = marks.iter().filter_map(|mark| member::expiry_of(mark)).collect();
-    let keys: Vec<&[u8]> = due.iter().map(|(_, key)| *key).collect();
+    let due = marks.iter().filter_map(|mark| member::expiry_of(mark));
+    let keys: Vec<&[u8]> = due.map(|(_, key)| key).collect();
     let databases: &Databases = &server.databases;
     let _locks = databases.locks.many_exclusive(keys.iter().copied());
     databases.commit_submitted();
     let mut txn = Txn::new(databases, number, now);
-    for ((end, key), entry) in due.into_iter().zip(db.keys.multi_get(&keys)?) {
-        // The mark may be an old one: a key has one that says the same as its entry.
-        let entry = entry.and_then(Entry::decode).filter(|entry| entry.expires_ms == end);
-        if let Some(entry) = entry {
+    let mut seen = HashSet::new();
+    for (key, entry) in keys.iter().copied().zip(db.keys.multi_get(&keys)?) {
+        // The mark may be an old one, of a key that is gone, that stays, or that has another.
+        let entry = entry.and_then(Entry::decode).filter(|entry| entry.expires_ms != 0);
+        let Some(entry) = entry.filter(|_| seen.insert(key)) else { continue };
+        if entry.expires_ms <= now {
             txn.end(key, &entry)?;
+        } else {
+            txn.mark_end(key, entry.expires_ms);
         }
     }
     for mark in &marks {
@@ -247,6 +252,38 @@ mod tests {
 
     fn marks(server: &Server) -> usize {
         server.databases.opened().map(|(_, db)| db.due(now_ms()).count()).sum()
+    }
+
+    /// Keys whose times are put off again and again have one mark each, which the sweeper moves,
+    /// and end at their time.
+    #[test]
+    fn a_key_that_lasts_longer_keeps_its_mark() {
+        let (_dir, server) = server_with_ended(0);
+        let db = || server.databases.numbered(0).unwrap();
+        let all_marks = || db().due(u64::MAX - 1).count();
+        let now = now_ms();
+        let put = |key: &[u8], ends: &[u64]| {
+            for end in ends {
+                let mut txn = Txn::new(&server.databases, 0, 1);
+                let before = txn.edit(key).unwrap();
+                txn.put_string(key, before.as_ref(), b"value", *end).unwrap();
+                commit::transaction(&mut txn).unwrap();
+            }
+        };
+        let far = now + 3_600_000;
+        put(b"longer", &[2, 3, 4, far, far + 1]);
+        put(b"ended", &[2, 3, 4]);
+        put(b"sooner", &[far, 3]);
+        put(b"stays", &[2, 0]);
+        put(b"again", &[2, 0, far]);
+        assert_eq!(all_marks(), 1 + 1 + 2 + 1 + 2);
+        while end_keys(&server, 0, db(), 2).unwrap() {}
+        assert_eq!((ended(&server), marks(&server)), (2, 0));
+        let left = |key: &[u8]| Txn::new(&server.databases, 0, now).exists(key).unwrap();
+        let keys: [&[u8]; 5] = [b"longer", b"ended", b"sooner", b"stays", b"again"];
+        assert_eq!(keys.map(left), [true, false, false, true, true]);
+        // Those of `longer` and `again`, and one of `sooner` that says nothing any more.
+        assert_eq!(all_marks(), 3);
     }
 
     #[test]

@@ -389,12 +389,20 @@ impl<'s> Txn<'s> {
         before: Option<&Entry>,
         expires_ms: u64,
     ) {
-        if expires_ms != 0 && before.is_none_or(|before| before.expires_ms != expires_ms) {
-            self.write(Space::Work, member::expiry(expires_ms, key), Some(Vec::new()));
+        // A key that lasts longer than before keeps its mark: the sweeper moves it by then.
+        let is_marked = |before: &Entry| (1..=expires_ms).contains(&before.expires_ms);
+        if expires_ms != 0 && !before.is_some_and(is_marked) {
+            self.mark_end(key, expires_ms);
         }
         self.notify_if_new(key);
         self.mark_made(key, Some(kind));
         self.write(Space::Keys, key.to_vec(), Some(value));
+    }
+
+    /// Has the sweeper look at a key at this time. There is a mark for each key that ends, of the
+    /// time of its end or an earlier one.
+    pub(crate) fn mark_end(&mut self, key: &[u8], expires_ms: u64) {
+        self.write(Space::Work, member::expiry(expires_ms, key), Some(Vec::new()));
     }
 
     /// Writes an entry that another key had, with its members, in the place of nothing.
