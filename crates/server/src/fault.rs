@@ -31,8 +31,9 @@ pub(crate) struct Wait {
     pub(crate) timeout: Option<Duration>,
     /// Writes the reply if nothing came in time.
     pub(crate) on_timeout: fn(&mut Reply),
-    /// True if the command answers, with its error, when the key is gone or has another type.
-    pub(crate) answers_wrong_type: bool,
+    /// The group whose entries the command takes. It answers, with its error, when the key or the
+    /// group is gone, or the key has another type.
+    pub(crate) group: Option<Vec<u8>>,
     /// The arguments to run the command with again, if they are not those of the client: those of
     /// `XREAD` have the identifier in the place of `$`.
     pub(crate) again: Option<Vec<Vec<u8>>>,
@@ -45,7 +46,7 @@ impl Wait {
         timeout: Option<Duration>,
         on_timeout: fn(&mut Reply),
     ) -> Self {
-        Self { keys, kind, timeout, on_timeout, answers_wrong_type: false, again: None }
+        Self { keys, kind, timeout, on_timeout, group: None, again: None }
     }
 }
 

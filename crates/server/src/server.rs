@@ -39,8 +39,8 @@ use crate::{
     slow::Slow,
 };
 
-/// Ranks of sorted sets may take this part of `--memory`: they take some five bytes for each member,
-/// which lies in it too.
+/// Ranks of sorted sets may take this part of `--memory`: some five bytes for each member, which
+/// lies in it too.
 const RANKS_PART: u64 = 32;
 
 /// The percentiles of latencies that Redis gives by default.

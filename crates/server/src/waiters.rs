@@ -28,10 +28,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{
-    encode::entry::Kind,
-    watch::{Interest, WatchedKey},
-};
+use crate::watch::{Interest, WatchedKey};
 
 /// The longest time that a writer waits for the clients that it has woken. Chosen: longer than a
 /// command holds a worker, so that only a machine that stands still goes beyond it.
@@ -57,6 +54,25 @@ pub(crate) enum Wake {
     Refused,
 }
 
+/// What a client waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// A key of the type that it takes something from.
+    #[default]
+    Elements,
+    /// Entries of a stream, which others get as well. It looks at whatever happens to the key.
+    Entries,
+    /// Entries of a stream that no other consumer of its group gets. It looks at whatever happens
+    /// to the key, and is told when there is no such stream or group.
+    EntriesOf(Vec<u8>),
+}
+
+impl Wants {
+    fn is_of_a_stream(&self) -> bool {
+        *self != Self::Elements
+    }
+}
+
 /// One client that waits.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
@@ -65,24 +81,15 @@ pub(crate) struct Waiter {
     asked: AtomicU64,
     /// True if it waits for several keys.
     has_several: bool,
-    /// True if it is to look at whatever happens to a key, as at entries that a stream gets, and
-    /// not only once there is a key of its type.
-    follows: bool,
-    /// True if it is to be told when a key is gone.
-    answers_absence: bool,
+    wants: Wants,
     task: Mutex<Option<std::task::Waker>>,
 }
 
 impl Waiter {
-    /// A client that waits from now on for one of these keys, of this type; whether it is to be
-    /// told when one is gone.
-    pub(crate) fn new(keys: &[Vec<u8>], kind: Kind, answers_absence: bool) -> Self {
-        Self {
-            has_several: keys.iter().any(|key| *key != keys[0]),
-            follows: kind == Kind::Stream,
-            answers_absence,
-            ..Self::default()
-        }
+    /// A client that waits from now on for one of these keys.
+    pub(crate) fn new(keys: &[Vec<u8>], wants: Wants) -> Self {
+        let has_several = keys.iter().any(|key| *key != keys[0]);
+        Self { has_several, wants, ..Self::default() }
     }
 
     fn set(&self, state: u8) {
@@ -135,25 +142,38 @@ impl Queue {
         self.clients.iter().position(|other| Arc::ptr_eq(other, waiter))
     }
 
-    /// The pass, if it is this client that is asked to look, and was before its look began.
-    fn pass_at(&mut self, waiter: &Arc<Waiter>, seen: u64) -> Option<&mut Pass> {
-        let is_it =
-            |(asked, time): &(Arc<Waiter>, u64)| Arc::ptr_eq(asked, waiter) && *time <= seen;
-        self.pass.as_mut().filter(|pass| pass.asked.as_ref().is_some_and(is_it))
+    /// The pass, and the place of this client among those that are asked to look, if it was asked
+    /// before its look began.
+    fn pass_at(&mut self, waiter: &Arc<Waiter>, seen: u64) -> Option<(&mut Pass, usize)> {
+        let pass = self.pass.as_mut()?;
+        let mut asked = pass.asked.iter();
+        let place = asked.position(|(asked, time)| Arc::ptr_eq(asked, waiter) && *time <= seen)?;
+        Some((pass, place))
     }
 }
 
-/// The clients of a queue are asked to look, one after another.
+/// The clients of a queue are asked to look, one after another; those that only read together.
 #[derive(Debug)]
 struct Pass {
     number: u64,
-    /// The client that is asked, and how often it has been by then. `None` while others in the line
-    /// come first.
-    asked: Option<(Arc<Waiter>, u64)>,
+    /// False while others in the line come first.
+    has_begun: bool,
+    /// The clients that are asked, and how often each has been by then.
+    asked: Vec<(Arc<Waiter>, u64)>,
+    /// The place in the queue of the one that is asked next.
+    next: usize,
+    /// Groups that have nothing for another of their consumers.
+    empty: Vec<Vec<u8>>,
     /// True if it stands in the line.
     is_in_line: bool,
     /// The number of the pass that comes after this one, since the key was written meanwhile.
     again: Option<u64>,
+}
+
+impl Pass {
+    fn asks(&self, client: &Waiter) -> bool {
+        !matches!(&client.wants, Wants::EntriesOf(group) if self.empty.contains(group))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -178,7 +198,7 @@ impl State {
         // Those that join a pass which is not over wait for it.
         self.begun += 1;
         match &mut queue.pass {
-            Some(pass) if pass.again.is_some() || pass.asked.is_none() => {}
+            Some(pass) if pass.again.is_some() || !pass.has_begun => {}
             Some(pass) => {
                 pass.again = Some(self.begun);
                 self.unfinished.insert(self.begun);
@@ -192,31 +212,60 @@ impl State {
         let Some(queue) = self.queues.get_mut(key) else { return };
         self.unfinished.insert(number);
         let is_in_line = queue.of_several > 0;
-        queue.pass = Some(Pass { number, asked: None, is_in_line, again: None });
+        queue.pass = Some(Pass {
+            number,
+            has_begun: false,
+            asked: Vec::new(),
+            next: 0,
+            empty: Vec::new(),
+            is_in_line,
+            again: None,
+        });
         if is_in_line {
             self.line.push_back(key.clone());
         }
         if !is_in_line || self.line.len() == 1 {
-            self.ask(key, 0);
+            self.ask(key);
         }
     }
 
-    /// Asks the client at a place of the queue; ends the pass if there is none.
-    fn ask(&mut self, key: &WatchedKey, place: usize) {
+    /// Asks the client that comes next in the queue, and those after it if they only read; ends the
+    /// pass if there is none.
+    fn ask(&mut self, key: &WatchedKey) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         let Some(pass) = &mut queue.pass else { return };
-        let Some(client) = queue.clients.get(place) else { return self.end(key) };
-        let time = client.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        pass.asked = Some((Arc::clone(client), time));
-        client.set(WOKEN);
+        pass.has_begun = true;
+        for (place, client) in queue.clients.iter().enumerate().skip(pass.next) {
+            if !pass.asks(client) {
+                continue;
+            }
+            let only_reads = client.wants == Wants::Entries;
+            if !only_reads && !pass.asked.is_empty() {
+                break;
+            }
+            let time = client.asked.fetch_add(1, Ordering::AcqRel) + 1;
+            pass.asked.push((Arc::clone(client), time));
+            pass.next = place + 1;
+            client.set(WOKEN);
+            if !only_reads {
+                break;
+            }
+        }
+        if pass.asked.is_empty() {
+            self.end(key);
+        }
     }
 
-    /// Asks the first client from a place on that is to be told that a key is not there.
-    fn ask_of_absence(&mut self, key: &WatchedKey, from: usize) {
-        let Some(queue) = self.queues.get(key) else { return };
-        let mut rest = queue.clients.iter().enumerate().skip(from);
-        match rest.find(|(_, client)| client.answers_absence) {
-            Some((place, _)) => self.ask(key, place),
+    /// Asks the next client that is to be told that a key is not there.
+    fn ask_of_absence(&mut self, key: &WatchedKey) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        let Some(pass) = &mut queue.pass else { return };
+        let is_told = |client: &Arc<Waiter>| matches!(client.wants, Wants::EntriesOf(_));
+        match queue.clients.iter().skip(pass.next).position(is_told) {
+            Some(further) => {
+                pass.next += further;
+                self.ask(key);
+            }
             None => self.give_up(key),
         }
     }
@@ -241,7 +290,7 @@ impl State {
             self.line.retain(|other| other != key);
         }
         if was_first && let Some(next) = self.line.front().cloned() {
-            self.ask(&next, 0);
+            self.ask(&next);
         }
         if let Some(number) = pass.again {
             self.begin(key, number);
@@ -304,7 +353,8 @@ impl Waiters {
     /// when the key is gone. O(clients that wait).
     pub(crate) fn keys(&self) -> (usize, usize) {
         let state = self.state.lock();
-        let is_told = |queue: &&Queue| queue.clients.iter().any(|client| client.answers_absence);
+        let is_told = |client: &Arc<Waiter>| matches!(client.wants, Wants::EntriesOf(_));
+        let is_told = |queue: &&Queue| queue.clients.iter().any(is_told);
         (state.queues.len(), state.queues.values().filter(is_told).count())
     }
 
@@ -361,7 +411,7 @@ impl Waiters {
                 self.count.fetch_add(1, Ordering::SeqCst);
                 queue.clients.push_back(Arc::clone(waiter));
                 queue.of_several += usize::from(waiter.has_several);
-                queue.following += usize::from(waiter.follows);
+                queue.following += usize::from(waiter.wants.is_of_a_stream());
             }
         }
     }
@@ -418,53 +468,56 @@ impl Waiters {
         // A key that is written after this has `again` set anew.
         let again: Vec<Option<Option<u64>>> = {
             let mut state = self.state.lock();
-            let again = |queue: &mut Queue| queue.pass_at(waiter, seen).map(|pass| pass.again);
+            let again = |queue: &mut Queue| queue.pass_at(waiter, seen).map(|(pass, _)| pass.again);
             keys.iter().map(|key| state.queues.get_mut(key).and_then(again)).collect()
         };
         let is_there: Vec<bool> =
             keys.iter().zip(&again).map(|(key, at)| at.is_some() && is_there(&key.1)).collect();
         self.change(|state| {
-            // It is in no queue any more before a pass goes on that could ask it.
-            let places: Vec<Option<usize>> =
-                keys.iter().map(|key| self.place(state, key, waiter, leaves)).collect();
-            for (at, key) in keys.iter().enumerate() {
+            if leaves {
+                // It is in no queue any more before a pass goes on that could ask it.
+                keys.iter().for_each(|key| self.remove(state, key, waiter));
+            }
+            for ((key, again), is_there) in keys.iter().zip(again).zip(is_there) {
                 let Some(queue) = state.queues.get_mut(key) else { continue };
-                let next = places[at].map_or(0, |place| place + usize::from(!leaves));
                 if queue.clients.is_empty() {
                     state.give_up(key);
                     state.queues.remove(key);
-                } else if let Some(pass) = queue.pass_at(waiter, seen) {
-                    match pass.again {
-                        // Was asked meanwhile, and leaves.
-                        _ if again[at].is_none() => state.ask(key, next),
-                        now if again[at] == Some(now) && !is_there[at] => {
-                            state.ask_of_absence(key, next);
-                        }
-                        Some(_) => state.end(key),
-                        None => state.ask(key, next),
-                    }
+                    continue;
+                }
+                let Some((pass, place)) = queue.pass_at(waiter, seen) else { continue };
+                pass.asked.remove(place);
+                if let Wants::EntriesOf(group) = &waiter.wants
+                    && !leaves
+                {
+                    pass.empty.push(group.clone());
+                }
+                if !pass.asked.is_empty() {
+                    continue;
+                }
+                match (again, pass.again) {
+                    // It was asked after the look at what is there, and leaves.
+                    (None, _) => state.ask(key),
+                    (Some(before), now) if before == now && !is_there => state.ask_of_absence(key),
+                    (_, Some(_)) => state.end(key),
+                    (_, None) => state.ask(key),
                 }
             }
         });
     }
 
-    /// The place of a client in a key's queue; takes it out of there if it leaves.
-    fn place(
-        &self,
-        state: &mut State,
-        key: &WatchedKey,
-        waiter: &Arc<Waiter>,
-        leaves: bool,
-    ) -> Option<usize> {
-        let queue = state.queues.get_mut(key)?;
-        let place = queue.place_of(waiter)?;
-        if leaves && let Some(client) = queue.clients.remove(place) {
-            queue.of_several -= usize::from(client.has_several);
-            queue.following -= usize::from(client.follows);
-            self.count.fetch_sub(1, Ordering::SeqCst);
-            self.interest.remove();
+    /// Takes a client out of a key's queue.
+    fn remove(&self, state: &mut State, key: &WatchedKey, waiter: &Arc<Waiter>) {
+        let Some(queue) = state.queues.get_mut(key) else { return };
+        let Some(place) = queue.place_of(waiter) else { return };
+        queue.clients.remove(place);
+        if let Some(pass) = &mut queue.pass {
+            pass.next -= usize::from(place < pass.next);
         }
-        Some(place)
+        queue.of_several -= usize::from(waiter.has_several);
+        queue.following -= usize::from(waiter.wants.is_of_a_stream());
+        self.count.fetch_sub(1, Ordering::SeqCst);
+        self.interest.remove();
     }
 
     /// Has the clients look that wait for the key, from the first one on. `is_made` is true if

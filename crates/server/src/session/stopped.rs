@@ -19,7 +19,7 @@ use crate::{
     resp::{Args, OwnedArgs, Reply},
     server::Server,
     txn::Txn,
-    waiters::{Waiter, Wake},
+    waiters::{Waiter, Wake, Wants},
 };
 
 /// Why a client does not go on.
@@ -62,6 +62,14 @@ impl Blocked {
     }
 }
 
+fn wants_of(wait: &Wait) -> Wants {
+    match &wait.group {
+        Some(group) => Wants::EntriesOf(group.clone()),
+        None if wait.kind == Kind::Stream => Wants::Entries,
+        None => Wants::Elements,
+    }
+}
+
 /// The reply to a client that another one has asked to wait no longer.
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 
@@ -97,7 +105,7 @@ impl Session {
         wait: Wait,
         out: &mut Reply,
     ) {
-        let waiter = Arc::new(Waiter::new(&wait.keys, wait.kind, wait.answers_wrong_type));
+        let waiter = Arc::new(Waiter::new(&wait.keys, wants_of(&wait)));
         let args = match &wait.again {
             Some(again) => OwnedArgs::new(again.iter().map(Vec::as_slice)),
             None => OwnedArgs::new(args.iter_from(0)),
@@ -112,7 +120,7 @@ impl Session {
         if command.flags.has(Flags::IN_TURN) {
             let waiters = &server.databases.waiters;
             let is_to_look =
-                |key: &[u8]| wait.answers_wrong_type || Self::is_there(server, database, key);
+                |key: &[u8]| wait.group.is_some() || Self::is_there(server, database, key);
             let keys = wait.keys.iter().filter(|key| is_to_look(key));
             keys.for_each(|key| waiters.touch(database, key, true));
         } else if !wait.keys.is_empty() {
@@ -220,7 +228,7 @@ impl Session {
         if !waits {
             self.note_if_slow(server, call, began.elapsed());
         }
-        let is_other_type = !blocked.wait.answers_wrong_type
+        let is_other_type = blocked.wait.group.is_none()
             && out.bytes()[from..].starts_with(WRONG_TYPE)
             && Self::is_in_the_way(server, blocked);
         if waits || is_other_type {
@@ -242,7 +250,7 @@ impl Session {
     fn offers(server: &Server, blocked: &Blocked, asked: u64) -> Vec<Vec<u8>> {
         let Blocked { waiter, wait, database, .. } = blocked;
         let keys = server.databases.waiters.asked_for(*database, &wait.keys, (waiter, asked));
-        let has = |found: Option<Kind>| found == Some(wait.kind) || wait.answers_wrong_type;
+        let has = |found: Option<Kind>| found == Some(wait.kind) || wait.group.is_some();
         // What cannot be read is the command's to report.
         let offers = |key: &&[u8]| Self::kind_of(server, *database, key).map_or(true, has);
         keys.into_iter().filter(offers).map(<[u8]>::to_vec).collect()

@@ -12,13 +12,17 @@ fn keys(names: &[&str]) -> Vec<Vec<u8>> {
     names.iter().map(|name| name.as_bytes().to_vec()).collect()
 }
 
-fn waiter(names: &[&str], kind: Kind, answers_absence: bool) -> Arc<Waiter> {
-    Arc::new(Waiter::new(&keys(names), kind, answers_absence))
+/// A client that waits for a stream with this key.
+fn follow(waiters: &Waiters, key: &str, group: Option<&str>) -> Arc<Waiter> {
+    let of = |group: &str| Wants::EntriesOf(group.as_bytes().to_vec());
+    let waiter = Arc::new(Waiter::new(&keys(&[key]), group.map_or(Wants::Entries, of)));
+    waiters.enter(0, &keys(&[key]), &waiter);
+    waiter
 }
 
 /// A client that waits for lists with these keys.
 fn enter(waiters: &Waiters, names: &[&str]) -> Arc<Waiter> {
-    let waiter = waiter(names, Kind::List, false);
+    let waiter = Arc::new(Waiter::new(&keys(names), Wants::Elements));
     waiters.enter(0, &keys(names), &waiter);
     waiter
 }
@@ -106,11 +110,9 @@ fn a_client_that_is_asked_while_it_leaves_holds_up_nobody() {
 #[test]
 fn those_that_are_told_of_absence_are_asked_beyond_others() {
     let waiters = waiters();
-    let told = || waiter(&["a"], Kind::Stream, true);
-    let (one, three) = (told(), told());
-    waiters.enter(0, &keys(&["a"]), &one);
+    let one = follow(&waiters, "a", Some("g"));
     let two = enter(&waiters, &["a"]);
-    waiters.enter(0, &keys(&["a"]), &three);
+    let three = follow(&waiters, "a", Some("g"));
     waiters.touch_all(0);
     waiters.leave(0, &keys(&["a"]), &one, |_| false);
     assert_eq!(are_woken([&two, &three]), [false, true]);
@@ -124,11 +126,41 @@ fn a_key_that_was_there_asks_only_those_that_follow_it() {
     let one = enter(&waiters, &["a"]);
     waiters.touch(0, b"a", false);
     assert!(is_over(&waiters) && !is_woken(&one));
-    let two = waiter(&["a"], Kind::Stream, false);
-    waiters.enter(0, &keys(&["a"]), &two);
+    let two = follow(&waiters, "a", None);
     waiters.touch(0, b"a", false);
     waiters.looked(0, &keys(&["a"]), (&one, one.asked()), |_| true);
     assert!(is_woken(&two));
+}
+
+/// However many consumers a group has, an entry asks the one that takes it and one more; and those
+/// that read it all at once.
+#[test]
+fn an_entry_asks_few_consumers_and_all_readers_at_once() {
+    let waiters = waiters();
+    let group = |name| (0..100).map(|_| follow(&waiters, "a", Some(name))).collect::<Vec<_>>();
+    let (ones, readers, others) =
+        (group("g"), (0..100).map(|_| follow(&waiters, "a", None)).collect::<Vec<_>>(), group("h"));
+    let woken = |all: &[Arc<Waiter>]| all.iter().filter(|one| is_woken(one)).count();
+    let count = || [&ones, &readers, &others].map(|all| woken(all));
+    let (a, mut times) = (keys(&["a"]), 0);
+    let looked = |one: &Arc<Waiter>| waiters.looked(0, &a, (one, one.asked()), |_| true);
+    for _ in 0..3 {
+        waiters.touch(0, b"a", false);
+        assert_eq!(count(), [1, 0, 0]);
+        waiters.leave(0, &a, &ones[times], |_| true);
+        times += 1;
+        assert_eq!(count(), [1, 0, 0]);
+        looked(&ones[times]);
+        // None of the others of this group; it has nothing.
+        assert_eq!(count(), [0, 100, 0]);
+        readers[1..].iter().for_each(looked);
+        assert_eq!(count(), [0, 0, 0]);
+        looked(&readers[0]);
+        assert_eq!(count(), [0, 0, 1]);
+        looked(&others[0]);
+        assert_eq!(count(), [0, 0, 0]);
+        assert!(is_over(&waiters));
+    }
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl<'a> Reading<'a> {
             on_timeout: Reply::null_array,
             // A group may be gone; to XREAD a key of another type is absent.
             kind: Kind::Stream,
-            answers_wrong_type: self.group.is_some(),
+            group: self.group.map(|(group, _)| group.to_vec()),
             again,
         })))
     }
