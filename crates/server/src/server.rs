@@ -39,9 +39,9 @@ use crate::{
     slow::Slow,
 };
 
-/// Ranks of sorted sets may take this part of `--memory`: some five bytes for each member, which
-/// lies in it too.
-const RANKS_PART: u64 = 32;
+/// Ranks of sorted sets may take this part of `--memory`: they are some hundredths of the members,
+/// which lie in it too.
+const RANKS_PART: u64 = 64;
 
 /// The percentiles of latencies that Redis gives by default.
 const PERCENTILES_DEFAULT: [f64; 3] = [50.0, 99.0, 99.9];

@@ -5,9 +5,9 @@
 //! theirs. A block that has become large is split by a walk over it, and one that has become small
 //! is added to its neighbour.
 
-/// Keys of a block when it is made: a walk over half of it takes less than the search for where it
-/// begins, and a million keys have 62,500 blocks, which are five megabytes.
-const BLOCK_KEYS: u64 = 16;
+/// Keys of a block when it is made: a walk over half of it takes some microseconds, and a million
+/// keys have 16,000 blocks, which are a megabyte.
+const BLOCK_KEYS: u64 = 64;
 
 /// Blocks of a chunk at most: with a million keys there are as many chunks as blocks of a chunk.
 const CHUNK_BLOCKS: usize = 256;
