@@ -392,12 +392,13 @@ impl Waiters {
         let mut state = self.state.lock();
         let before = state.unfinished.first().copied();
         let changed = change(&mut state);
-        self.begun.store(state.begun, Ordering::Release);
         let first = state.unfinished.first().copied();
         if first != before {
             self.finished.store(first.map_or(u64::MAX, |first| first - 1), Ordering::Release);
             self.ended.notify_waiters();
         }
+        // Last: a pass that is known to have begun is known to be unfinished.
+        self.begun.store(state.begun, Ordering::Release);
         changed
     }
 
