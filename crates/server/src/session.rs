@@ -270,7 +270,7 @@ impl Session {
 
     fn runner<'r, 's>(&'r mut self, server: &'s Server, out: &'r mut Reply) -> Runner<'r, 's> {
         let (groups, client) = (&self.worker.groups, &mut self.client);
-        Runner { server, groups, client, out, takes: Takes::Anything }
+        Runner { server, groups, client, out, takes: Takes::Anything, enters: false }
     }
 
     /// Returns true if there are other clients that can share commits. Where each commit waits for
@@ -397,6 +397,7 @@ impl Session {
             listens::before(server, &self.client, command, args, out);
         }
         let mut runner = self.runner(server, out);
+        runner.enters = true;
         if runner.is_behind_others(command, args) {
             runner.takes = Takes::Nothing;
         }

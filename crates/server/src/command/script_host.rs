@@ -168,6 +168,7 @@ impl Host for ScriptHost {
             out,
             in_exec: true,
             takes: Takes::Anything,
+            enters: false,
             may_take_long: self.may_take_long,
             learns: if self.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere },
             spent: Cell::default(),
