@@ -255,8 +255,9 @@ struct Keys {
 }
 
 /// The keys of a database. The first ones are read: all of a small database, where those that have
-/// ended do not count. The number of a large one is kept once `DBSIZE` was asked. Else the others are
-/// estimated, by its entries in tables and by the share of those that were read which have an end.
+/// ended do not count. The number of a large one is kept once `DBSIZE` was asked. Else the others
+/// are estimated, by its entries in tables and by the share of those that were read which have an
+/// end.
 fn keys_of(db: &Db, in_tables: u64) -> rhumb::Result<Keys> {
     let (now, mut read, mut alive, mut ending, mut ttl_ms) = (now_ms(), 0, 0, 0, 0);
     for pair in db.keys.iter().take(KEYS_READ_MAX as usize) {

@@ -114,7 +114,8 @@ pub(crate) fn ended(txn: &mut Txn<'_>) -> Result<()> {
     all_pending(txn, in_background)
 }
 
-/// As [`transaction`], but asks for no sync: a client that is to wait has no reply that promises it.
+/// As [`transaction`], but asks for no sync: a client that is to wait has no reply that promises
+/// it.
 ///
 /// # Errors
 ///
