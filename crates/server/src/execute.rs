@@ -105,6 +105,8 @@ pub(crate) struct Runner<'r, 's> {
     pub(crate) out: &'r mut Reply,
     /// What a command that waits may take now.
     pub(crate) takes: Takes,
+    /// True if a command that is run alone has just come, and does not look again.
+    pub(crate) enters: bool,
 }
 
 impl<'s> Runner<'_, 's> {
@@ -128,6 +130,7 @@ impl<'s> Runner<'_, 's> {
             out,
             in_exec: false,
             takes,
+            enters: false,
             may_take_long: false,
             learns: LearnWhere::Nowhere,
             spent: Cell::default(),
@@ -189,11 +192,19 @@ impl<'s> Runner<'_, 's> {
 
     fn attempt(&mut self, (command, args): Call<'_>, learns: LearnWhere) -> Done {
         let locks = lock(&self.server.databases, self.groups, command, args);
+        let enters = self.enters;
         let mut context = self.context();
         (context.may_take_long, context.learns) = (learns != LearnWhere::Nowhere, learns);
+        context.enters = enters;
         context.txn.is_read = command.flags.has(Flags::READ);
-        let done = (command.run)(&mut context, args);
-        let done = done.and_then(|()| Ok(commit::transaction(&mut context.txn)?));
+        let done = match (command.run)(&mut context, args) {
+            Ok(()) => commit::transaction(&mut context.txn).map_err(Fault::from),
+            Err(Fault::Wait(wait)) => match commit::before_waiting(&mut context.txn) {
+                Ok(()) => Err(Fault::Wait(wait)),
+                Err(error) => Err(error.into()),
+            },
+            Err(fault) => Err(fault),
+        };
         context.count_absent();
         drop(locks);
         done

@@ -19,6 +19,9 @@ pub(crate) enum Fault {
     Learn(Box<Learning>),
 }
 
+/// The error for a write where settings ask for replicas, of which there are none.
+pub(crate) const NO_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
+
 /// What a client waits for that has sent a blocking command.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {

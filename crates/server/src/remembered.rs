@@ -2,7 +2,10 @@
 //! remembered until the server ends. Most change nothing here; the encodings that `OBJECT ENCODING`
 //! names and the form of HyperLogLogs depend on some.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use parking_lot::RwLock;
 
@@ -228,12 +231,17 @@ fn check(form: Form, value: &[u8]) -> Result<String, String> {
 
 /// The settings that are not at their defaults.
 #[derive(Debug, Default)]
-pub(crate) struct Remembered(RwLock<BTreeMap<&'static str, String>>);
+pub(crate) struct Remembered {
+    changed: RwLock<BTreeMap<&'static str, String>>,
+    /// Writes ask for replicas, of which there are none.
+    lacks_replicas: AtomicBool,
+}
 
 impl Remembered {
     /// With this one that has another value from the start on.
     pub(crate) fn new(name: &'static str, value: String) -> Self {
-        Self(RwLock::new(BTreeMap::from([(name, value)])))
+        let changed = RwLock::new(BTreeMap::from([(name, value)]));
+        Self { changed, ..Self::default() }
     }
 
     /// Checks a value for a setting of this name; `None` if it is none of these. The name and the
@@ -248,12 +256,21 @@ impl Remembered {
 
     /// Remembers a value that was checked.
     pub(crate) fn set(&self, name: &'static str, value: String) {
-        self.0.write().insert(name, value);
+        self.changed.write().insert(name, value);
+        let asks = |name| self.number(name) > 0;
+        let lacks = asks("min-replicas-to-write") && asks("min-replicas-max-lag");
+        self.lacks_replicas.store(lacks, Ordering::Relaxed);
+    }
+
+    /// Returns true if no write is to be accepted, as settings ask for replicas.
+    #[inline]
+    pub(crate) fn lacks_replicas(&self) -> bool {
+        self.lacks_replicas.load(Ordering::Relaxed)
     }
 
     /// All settings, by each of their names.
     pub(crate) fn all(&self) -> Vec<(&'static str, String)> {
-        let changed = self.0.read();
+        let changed = self.changed.read();
         let mut all = Vec::with_capacity(2 * SETTINGS.len());
         for Setting { name, alias, default, .. } in &SETTINGS {
             let value = changed.get(name).map_or(*default, String::as_str);
@@ -267,7 +284,7 @@ impl Remembered {
     /// The value of a setting of this name.
     pub(crate) fn text(&self, name: &'static str) -> String {
         let default = || find(name.as_bytes()).map_or("", |setting| setting.default);
-        self.0.read().get(name).cloned().unwrap_or_else(|| default().to_owned())
+        self.changed.read().get(name).cloned().unwrap_or_else(|| default().to_owned())
     }
 
     /// The number that a setting of this name is.

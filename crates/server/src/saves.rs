@@ -27,6 +27,8 @@ pub(crate) struct Saves {
     /// Held by the one that copies.
     one: Mutex<()>,
     pub(crate) running: AtomicBool,
+    /// The present copy was asked for as a rewrite of the log.
+    rewrites: AtomicBool,
     /// Seconds since 1970 at the end of the last copy that succeeded, or at the start.
     pub(crate) last: AtomicU64,
     pub(crate) failed: AtomicBool,
@@ -64,6 +66,7 @@ impl Saves {
             directory: ending(data, ".checkpoint"),
             one: Mutex::default(),
             running: AtomicBool::new(false),
+            rewrites: AtomicBool::new(false),
             last: AtomicU64::new(now()),
             failed: AtomicBool::new(false),
             seconds: AtomicI64::new(-1),
@@ -78,6 +81,11 @@ impl Saves {
             return -1;
         }
         now().saturating_sub(self.began.load(Relaxed)) as i64
+    }
+
+    /// Returns true if the present copy was asked for as a rewrite of the log.
+    pub(crate) fn is_rewriting(&self) -> bool {
+        self.running.load(Relaxed) && self.rewrites.load(Relaxed)
     }
 
     /// Copies the data now. Returns false if another copy is being written, or if it failed, which
@@ -102,16 +110,23 @@ impl Saves {
                 log.write(Event::SaveFailed, "a copy failed", &[("error", error.clone().into())]);
             }
         }
+        self.rewrites.store(false, Relaxed);
         self.running.store(false, Relaxed);
         done.is_ok()
     }
 
-    /// Copies the data in a thread of its own. Returns false if another copy is being written, or
-    /// if there is no thread.
-    pub(crate) fn begin(saves: &Arc<Self>, engine: Database, log: Arc<Log>) -> bool {
+    /// Copies the data in a thread of its own, as a rewrite of the log if that was asked for.
+    /// Returns false if another copy is being written, or if there is no thread.
+    pub(crate) fn begin(
+        saves: &Arc<Self>,
+        engine: Database,
+        log: Arc<Log>,
+        rewrites: bool,
+    ) -> bool {
         if saves.one.is_locked() || saves.running.swap(true, Relaxed) {
             return false;
         }
+        saves.rewrites.store(rewrites, Relaxed);
         saves.began.store(now(), Relaxed);
         let own = Arc::clone(saves);
         let copy = move || {

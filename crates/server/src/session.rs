@@ -20,13 +20,13 @@ use crate::{
     acl::{Place, User},
     clients::ClientInfo,
     command::{
-        self, COMMANDS, Client, Command, Flags, Pipelining, Takes, listening as listens,
+        self, COMMANDS, Client, Command, Flags, Group, Pipelining, Takes, listening as listens,
         permission,
         transactions::{self, Queue},
     },
     config::Fsync,
     execute::{Call, Runner},
-    fault::Fault,
+    fault::{Fault, NO_REPLICAS},
     http_request::is_http,
     log::Event,
     resp::{Args, Frames, ReadLimits, Reply},
@@ -167,8 +167,10 @@ impl Session {
             let limited = self.client.limited_user();
             let limited = limited.as_deref();
             let reads = is_shared_read(command, args);
-            let overwrites =
-                !reads && is_overwrite(command, args) && !server.databases.tells_of_writes();
+            let overwrites = !reads
+                && is_overwrite(command, args)
+                && !server.databases.tells_of_writes()
+                && !server.remembered.lacks_replicas();
             if (reads || overwrites) && permission::permits(limited, index, args) {
                 return if reads {
                     self.run_reads(server, (pipeline, at), limited, most, out)
@@ -270,7 +272,7 @@ impl Session {
 
     fn runner<'r, 's>(&'r mut self, server: &'s Server, out: &'r mut Reply) -> Runner<'r, 's> {
         let (groups, client) = (&self.worker.groups, &mut self.client);
-        Runner { server, groups, client, out, takes: Takes::Anything }
+        Runner { server, groups, client, out, takes: Takes::Anything, enters: false }
     }
 
     /// Returns true if there are other clients that can share commits. Where each commit waits for
@@ -363,6 +365,9 @@ impl Session {
         if let Some(text) = self.denial(server, (command, slot, args)) {
             return self.refuse_call(server, command, &text, out);
         }
+        if server.remembered.lacks_replicas() && self.writes(command) {
+            return self.refuse_call(server, command, NO_REPLICAS, out);
+        }
         if !are_keys_short(command, args) {
             return self.refuse("ERR a key has at most 65536 bytes", out);
         }
@@ -397,6 +402,7 @@ impl Session {
             listens::before(server, &self.client, command, args, out);
         }
         let mut runner = self.runner(server, out);
+        runner.enters = true;
         if runner.is_behind_others(command, args) {
             runner.takes = Takes::Nothing;
         }
@@ -419,6 +425,18 @@ impl Session {
         let place = if queues { Place::Transaction } else { Place::TopLevel };
         let refusal = permission::refusal(server, &self.client, call, place)?;
         Some(format!("NOPERM {}", refusal.text))
+    }
+
+    /// Returns true if a command writes, or one that it runs of a transaction. Scripts are asked
+    /// when they write.
+    fn writes(&self, command: &Command) -> bool {
+        let writes = |command: &Command| {
+            command.flags.has(Flags::WRITE) && command.group != Group::Scripting
+        };
+        if command.flags.has(Flags::RUNS_QUEUE) {
+            return self.client.queue.as_ref().is_some_and(|queue| queue.has(writes));
+        }
+        writes(command)
     }
 
     /// When to look again whether a command may run that is to wait because clients are paused.

@@ -213,3 +213,20 @@ fn those_that_wait_for_groups_are_told_when_all_is_emptied() {
         assert_eq!(clients[2].reply(), Some(Value::bulks(&["l", "x"])));
     }
 }
+
+#[test]
+fn a_command_that_has_waited_and_fails_is_counted() {
+    let (_dir, server, mut control) = start();
+    let mut waiting = Client::connect(server.address());
+    control.run("XGROUP CREATE s g $ MKSTREAM");
+    control.run("CONFIG RESETSTAT");
+    send_and_wait(&mut waiting, &mut control, "XREADGROUP GROUP g a BLOCK 0 STREAMS s >", 1);
+    control.run("XGROUP DESTROY s g");
+    let reply = waiting.reply().unwrap();
+    assert!(matches!(&reply, Value::Error(text) if text.starts_with("NOGROUP ")), "{reply:?}");
+    let text = control.run("INFO all").text();
+    let has = |line: &str| text.lines().any(|other| other == line);
+    assert!(has("errorstat_NOGROUP:count=1") && has("total_error_replies:1"), "{text}");
+    let calls = text.lines().find(|line| line.starts_with("cmdstat_xreadgroup:")).unwrap();
+    assert!(calls.contains(":calls=1,") && calls.ends_with("rejected_calls=0,failed_calls=1"));
+}

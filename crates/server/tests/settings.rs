@@ -129,3 +129,40 @@ fn a_block_of_a_list_has_a_limit_of_bytes_besides_that_of_elements() {
         assert_eq!(encoding(&mut client, "l"), expected, "{bytes} bytes");
     }
 }
+
+#[test]
+fn writes_are_refused_where_settings_ask_for_replicas() {
+    let (_dir, server, mut client) = start();
+    client.run("SET k v");
+    let code = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+    assert_eq!(client.call(&["FUNCTION", "LOAD", code]), Value::bulk("lib"));
+    client.run("MULTI");
+    client.run("SET k w");
+    let mut other = Client::connect(server.address());
+    assert_eq!(other.run("CONFIG SET min-replicas-to-write 1"), Value::ok());
+    let refused = "NOREPLICAS Not enough good replicas to write.";
+    // One that was queued before, with which the transaction ends.
+    let aborted = format!("EXECABORT Transaction discarded because of: {refused}");
+    assert_eq!(client.run("EXEC"), Value::Error(aborted));
+    for line in ["SET k w", "MSET k w", "INCR n", "LPUSH l x", "FCALL f 0", "BLPOP l 1"] {
+        assert_eq!(client.run(line), Value::Error(refused.into()), "{line}");
+    }
+    let script = |client: &mut Client, text: &str| client.call(&["EVAL", text, "1", "k"]);
+    let writes = "return redis.call('set', KEYS[1], 'w')";
+    assert!(script(&mut client, writes).text().starts_with(refused));
+    let told = format!("#!lua\n{writes}");
+    assert_eq!(script(&mut client, &told), Value::Error(refused.into()));
+    for head in ["", "#!lua flags=no-writes\n"] {
+        let text = format!("{head}return redis.call('get', KEYS[1])");
+        assert_eq!(script(&mut client, &text), Value::bulk("v"));
+    }
+    for line in ["MULTI", "GET k"] {
+        client.run(line);
+    }
+    assert_eq!(client.run("EXEC"), Value::Array(vec![Value::bulk("v")]));
+    client.run("MULTI");
+    assert_eq!(client.run("SET k w"), Value::Error(refused.into()));
+    assert!(client.run("EXEC").text().starts_with("EXECABORT "));
+    assert_eq!(client.run("CONFIG SET min-slaves-max-lag 0"), Value::ok());
+    assert_eq!(client.run("SET k w"), Value::ok());
+}

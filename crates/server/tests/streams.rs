@@ -344,3 +344,56 @@ fn groups_are_read_in_a_pipeline_as_one_by_one() {
     assert_eq!(items(pending[0].clone())[1].text(), "b");
     assert_eq!(items(client.run("XPENDING t g"))[0], Value::Int(1));
 }
+
+/// A consumer that waits is there, as in Redis: it can be seen, and is not taken for one that has
+/// gone.
+#[test]
+fn a_consumer_that_waits_is_known() {
+    let (_dir, server, mut client) = start();
+    let mut waiting = Client::connect(server.address());
+    client.run("XGROUP CREATE s g 0 MKSTREAM");
+    client.run("XGROUP CREATE t g 0 MKSTREAM");
+    let names = |client: &mut Client, key: &str| -> Vec<String> {
+        let consumers = items(client.run(&format!("XINFO CONSUMERS {key} g")));
+        consumers.into_iter().map(|consumer| items(consumer)[1].text()).collect()
+    };
+    client.run("WATCH s t");
+    waiting.send_raw(b"XREADGROUP GROUP g a BLOCK 0 STREAMS s t > >\r\n").unwrap();
+    common::wait_until(|| names(&mut client, "t") == ["a"]);
+    assert_eq!(names(&mut client, "s"), ["a"]);
+    // The streams are as they were.
+    client.run("MULTI");
+    client.run("XGROUP DELCONSUMER s g a");
+    assert_eq!(client.run("EXEC"), Value::Array(vec![Value::Int(0)]));
+    client.run("XADD s 5-0 f v");
+    assert_eq!(read_ids(waiting.reply().unwrap()), [5]);
+    assert_eq!(names(&mut client, "s"), ["a"]);
+    // One that waits in vain was heard of.
+    let mut quiet_ms = || {
+        let consumers = items(client.run("XINFO CONSUMERS t g"));
+        match items(consumers[0].clone())[5] {
+            Value::Int(idle) => idle,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    common::wait_until(|| quiet_ms() >= 50);
+    common::wait_until(|| {
+        assert_eq!(waiting.run("XREADGROUP GROUP g a BLOCK 1 STREAMS t >"), Value::NullArray);
+        quiet_ms() < 50
+    });
+}
+
+#[test]
+fn streams_without_an_identifier_are_refused_by_name() {
+    let (_dir, _server, mut client) = start();
+    for (line, name, symbol) in [
+        ("XREADGROUP GROUP g a COUNT 1 STREAMS s", "xreadgroup", '>'),
+        ("XREAD COUNT 1 STREAMS s", "xread", '$'),
+    ] {
+        let text = format!(
+            "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{symbol}' must \
+             be specified."
+        );
+        assert_eq!(client.run(line), Value::Error(text));
+    }
+}

@@ -261,3 +261,41 @@ fn commands_that_change_something_are_counted_until_the_next_copy() {
     assert_eq!(changes(&mut client, "save"), "0");
     assert_eq!(changes(&mut client, "incr n"), "1");
 }
+
+#[test]
+fn keys_that_have_ended_and_are_not_swept_do_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = rhumb_server::Config { enable_debug_command: DebugCommand::Yes, ..config(&dir) };
+    let server = Running::start(settings).unwrap();
+    let mut client = Client::connect(server.address());
+    client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    client.run("MSET a 1 b 2 c 3");
+    // From now on the number of all keys, swept or not, is kept.
+    assert_eq!(client.run("DBSIZE"), Value::Int(3));
+    client.run("PEXPIRE a 1");
+    wait_until(|| client.run("EXISTS a") == Value::Int(0));
+    let keys = figure(&mut client, "keyspace", "db0");
+    assert!(keys.starts_with("keys=2,expires=0,"), "{keys}");
+}
+
+#[test]
+fn a_rewrite_of_the_log_that_runs_is_told() {
+    let (_dir, server, mut client) = start();
+    let mut other = Client::connect(server.address());
+    let busy = Value::Error("ERR Background append only file rewriting already in progress".into());
+    // It may be over before INFO is asked.
+    wait_until(|| {
+        client.send_raw(b"BGREWRITEAOF\r\nINFO persistence\r\n").unwrap();
+        let (reply, text) = (client.reply().unwrap(), client.reply().unwrap().text());
+        assert!(reply == busy || matches!(reply, Value::Simple(_)), "{reply:?}");
+        let has = |line: &str| text.lines().any(|other| other == line);
+        has("aof_rewrite_in_progress:1") && has("rdb_bgsave_in_progress:0")
+    });
+    wait_until(|| figure(&mut client, "persistence", "aof_rewrite_in_progress") == "0");
+    wait_until(|| {
+        other.send_raw(b"BGSAVE\r\nINFO persistence\r\n").unwrap();
+        let (_, text) = (other.reply(), other.reply().unwrap().text());
+        let has = |line: &str| text.lines().any(|other| other == line);
+        has("aof_rewrite_in_progress:0") && has("rdb_bgsave_in_progress:1")
+    });
+}

@@ -10,7 +10,7 @@ use super::{
     scripting::{ScriptCall, WRITE_FLAG, busy, kill},
 };
 use crate::{
-    fault::Fault,
+    fault::{Fault, NO_REPLICAS},
     glob::matches,
     libraries::put,
     rdb::{libraries_of, libraries_payload},
@@ -41,6 +41,9 @@ fn call(context: &mut Context<'_, '_>, args: Args<'_>, only_reads: bool) -> Done
     let writes = function.flags & NO_WRITES == 0;
     if only_reads && writes {
         return Err(WRITE_FLAG.into());
+    }
+    if writes && context.server.remembered.lacks_replicas() {
+        return Err(NO_REPLICAS.into());
     }
     let program = Program::Function { libraries: &libraries, library, name: &function.name };
     let call = ScriptCall { program, keys, only_reads: !writes };

@@ -183,7 +183,8 @@ fn persistence_section(server: &Server) -> String {
     let (health, saves) = (&server.databases.health, &server.saves);
     let status = |is_failing: bool| if is_failing { "err" } else { "ok" }.to_owned();
     let writes = status(health.are_writes_failing() || health.are_syncs_failing());
-    let is_saving = saves.running.load(Ordering::Relaxed);
+    let is_rewriting = saves.is_rewriting();
+    let is_saving = !is_rewriting && saves.running.load(Ordering::Relaxed);
     let changes = server.databases.changes.load(Ordering::Relaxed);
     lines([
         ("loading", "0".to_owned()),
@@ -199,7 +200,7 @@ fn persistence_section(server: &Server) -> String {
         ("rdb_last_load_keys_expired", "0".to_owned()),
         ("rdb_last_load_keys_loaded", "0".to_owned()),
         ("aof_enabled", "1".to_owned()),
-        ("aof_rewrite_in_progress", "0".to_owned()),
+        ("aof_rewrite_in_progress", u8::from(is_rewriting).to_string()),
         ("aof_rewrite_scheduled", "0".to_owned()),
         ("aof_last_rewrite_time_sec", "-1".to_owned()),
         ("aof_current_rewrite_time_sec", "-1".to_owned()),
@@ -253,9 +254,10 @@ struct Keys {
     ttl_ms: u64,
 }
 
-/// The keys of a database. Their number is kept once `DBSIZE` was asked. Else the first ones are
-/// read: all of a small database; of a large one the others are estimated, by its entries in tables
-/// and by the share of those that were read which have an end.
+/// The keys of a database. The first ones are read: all of a small database, where those that have
+/// ended do not count. The number of a large one is kept once `DBSIZE` was asked. Else the others
+/// are estimated, by its entries in tables and by the share of those that were read which have an
+/// end.
 fn keys_of(db: &Db, in_tables: u64) -> rhumb::Result<Keys> {
     let (now, mut read, mut alive, mut ending, mut ttl_ms) = (now_ms(), 0, 0, 0, 0);
     for pair in db.keys.iter().take(KEYS_READ_MAX as usize) {
@@ -272,12 +274,12 @@ fn keys_of(db: &Db, in_tables: u64) -> rhumb::Result<Keys> {
         }
     }
     let ttl_ms = ttl_ms.checked_div(ending).unwrap_or(0);
+    if read < KEYS_READ_MAX {
+        return Ok(Keys { keys: alive, expires: ending, ttl_ms });
+    }
     if let Some(Tally { keys, expires }) = db.count.known() {
         let number = |count: i64| u64::try_from(count).unwrap_or(0);
         return Ok(Keys { keys: number(keys), expires: number(expires), ttl_ms });
-    }
-    if read < KEYS_READ_MAX {
-        return Ok(Keys { keys: alive, expires: ending, ttl_ms });
     }
     let of_all = |count: u64| (count as f64 / read as f64 * in_tables.max(read) as f64) as u64;
     Ok(Keys { keys: of_all(alive), expires: of_all(ending), ttl_ms })

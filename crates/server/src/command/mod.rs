@@ -142,6 +142,9 @@ pub(crate) struct Context<'c, 's> {
     pub(crate) in_exec: bool,
     /// What a command that waits may take now.
     pub(crate) takes: Takes,
+    /// True if the command has just come and is run alone: what it writes before it waits is
+    /// committed.
+    pub(crate) enters: bool,
     /// True if the command may take long: other clients of its worker are served meanwhile.
     pub(crate) may_take_long: bool,
     /// Where the order of a sorted set may be learned that nobody has asked for.

@@ -32,13 +32,14 @@ pub(super) fn save(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Begins a copy; returns false if one is being written.
-fn begin_save(context: &Context<'_, '_>) -> bool {
+/// Begins a copy, as a rewrite of the log or not; returns false if one is being written.
+fn begin_save(context: &Context<'_, '_>, rewrites: bool) -> bool {
     let server = context.server;
     crate::saves::Saves::begin(
         &server.saves,
         server.databases.engine.clone(),
         Arc::clone(&server.log),
+        rewrites,
     )
 }
 
@@ -47,7 +48,7 @@ pub(super) fn bgsave(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if args.len() > 2 || args.get(1).is_some_and(|option| !is_word(option, "schedule")) {
         return Err(SYNTAX.into());
     }
-    if !begin_save(context) {
+    if !begin_save(context, false) {
         return Err(BUSY_SAVING.into());
     }
     context.out.simple("Background saving started");
@@ -57,7 +58,7 @@ pub(super) fn bgsave(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 /// `BGREWRITEAOF`: the log of the engine is rewritten by its flushes; a copy is written, so that
 /// there is one of this moment.
 pub(super) fn bgrewriteaof(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    if !begin_save(context) {
+    if !begin_save(context, true) {
         return Err("ERR Background append only file rewriting already in progress".into());
     }
     context.out.simple("Background append only file rewriting started");

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     acl::Place,
-    fault::Fault,
+    fault::{Fault, NO_REPLICAS},
     log::LogLevel,
     places::LearnWhere,
     resp::{Args, Reply},
@@ -138,6 +138,9 @@ impl Host for ScriptHost {
         if self.is_read_only && counts_as_write(command) {
             return Err(refuse("ERR Write commands are not allowed from read-only scripts."));
         }
+        if self.server.remembered.lacks_replicas() && command.flags.has(Flags::WRITE) {
+            return Err(refuse(NO_REPLICAS));
+        }
         let locking = command.locking_of(args);
         let takes_all = matches!(locking, Locking::Everything | Locking::Snapshot);
         if locking == Locking::Everything && !self.may_take_long {
@@ -168,6 +171,7 @@ impl Host for ScriptHost {
             out,
             in_exec: true,
             takes: Takes::Anything,
+            enters: false,
             may_take_long: self.may_take_long,
             learns: if self.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere },
             spent: Cell::default(),

@@ -8,7 +8,7 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 use super::{Context, Done, NOT_AN_INTEGER, SYNTAX, is_word, script_host::ScriptHost};
 use crate::{
     commit,
-    fault::Fault,
+    fault::{Fault, NO_REPLICAS},
     resp::{Args, number},
     script::{self, End, Kill, Program, RunningScript, sha_of},
     txn::Txn,
@@ -116,6 +116,9 @@ fn run(context: &mut Context<'_, '_>, args: Args<'_>, (by_sha, only_reads): (boo
     let (text, told) = first_line(&source.text)?;
     if only_reads && told == Some(false) {
         return Err(WRITE_FLAG.into());
+    }
+    if told == Some(false) && context.server.remembered.lacks_replicas() {
+        return Err(NO_REPLICAS.into());
     }
     let call = ScriptCall {
         program: Program::Script { sha: &sha, source: text },

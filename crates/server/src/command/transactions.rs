@@ -53,7 +53,12 @@ impl Queue {
 
     /// Returns true if a command is among them that may write.
     pub(crate) fn writes(&self) -> bool {
-        self.commands.iter().any(|(command, _)| command.flags.has(Flags::WRITE))
+        self.has(|command| command.flags.has(Flags::WRITE))
+    }
+
+    /// Returns true if `is` holds for one of the commands.
+    pub(crate) fn has(&self, is: impl Fn(&Command) -> bool) -> bool {
+        self.commands.iter().any(|(command, _)| is(command))
     }
 
     /// Says that a command could not be queued.

@@ -3,6 +3,7 @@
 //! | way | for |
 //! | --- | --- |
 //! | [`transaction`] | what one command, one `EXEC` or one commit group has pending |
+//! | [`before_waiting`] | what a blocking command has pending that is to wait |
 //! | [`ended`] | keys and fields that the sweeper removes: whose time is over, synced or not |
 //! | [`overwritten`], [`submit_overwritten`] | strings that a run of commands replaces without a look |
 //! | [`batch`] | a batch that another process, or an emptying, has made |
@@ -110,6 +111,16 @@ pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
 ///
 /// From the engine; nothing of it is visible.
 pub(crate) fn ended(txn: &mut Txn<'_>) -> Result<()> {
+    all_pending(txn, in_background)
+}
+
+/// As [`transaction`], but asks for no sync: a client that is to wait has no reply that promises
+/// it.
+///
+/// # Errors
+///
+/// From the engine; nothing of it is visible.
+pub(crate) fn before_waiting(txn: &mut Txn<'_>) -> Result<()> {
     all_pending(txn, in_background)
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::Sleep;
 
-use super::Session;
+use super::{Session, count_errors};
 use crate::{
     command::{COMMANDS, Command, Flags, Takes},
     db::now_ms,
@@ -154,6 +154,7 @@ impl Session {
         if let Some(slot) = running {
             server.metrics.count(slot, 1, began.elapsed());
         }
+        count_errors(server, out);
     }
 
     fn look_again(&mut self, server: &Server, out: &mut Reply) {
@@ -233,6 +234,8 @@ impl Session {
             && Self::is_in_the_way(server, blocked);
         if waits || is_other_type {
             out.truncate(from);
+            // The client does not see it.
+            out.take_errors();
             Self::looked(server, blocked, asked);
             return false;
         }

@@ -83,9 +83,9 @@ impl<'a> Reading<'a> {
         }
         reading.count = (args.len() - reading.first) / 2;
         if !(args.len() - reading.first).is_multiple_of(2) {
-            let symbol = if is_group { '>' } else { '$' };
+            let (name, symbol) = if is_group { ("xreadgroup", '>') } else { ("xread", '$') };
             return Err(format!(
-                "ERR Unbalanced XREAD list of streams: for each stream key an ID or '{symbol}' \
+                "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{symbol}' \
                  must be specified."
             )
             .into());

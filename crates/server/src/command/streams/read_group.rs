@@ -114,6 +114,7 @@ pub(in crate::command) fn xreadgroup(context: &mut Context<'_, '_>, args: Args<'
     let mut only = last.filter(|_| reading.streams().count() == 1);
     check_member(consumer)?;
     if !is_ready && reading.may_wait(context) {
+        enter(context, &reading)?;
         return reading.nothing(context, None);
     }
     context.check_length(elements)?;
@@ -129,6 +130,21 @@ pub(in crate::command) fn xreadgroup(context: &mut Context<'_, '_>, args: Args<'
         return reading.nothing(context, None);
     }
     read::close(context.out, start, served);
+    Ok(())
+}
+
+/// Makes the consumer that is to wait, or notes that it was heard of. One that looks again has been
+/// heard of.
+fn enter(context: &mut Context<'_, '_>, reading: &Reading<'_>) -> Done {
+    if !context.enters {
+        return Ok(());
+    }
+    let (name, consumer) = reading.group.unwrap_or_default();
+    for (key, _) in reading.streams() {
+        let (_, mut group) = locate(context, key, name)?;
+        group.make_consumer(&mut context.txn, consumer, key)?;
+        group.save(&mut context.txn)?;
+    }
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use super::{
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NO_SCRIPT);
 
-const SYNC: Flags = ADMIN.and(Flags::NO_MULTI);
+const ADMIN_ALONE: Flags = ADMIN.and(Flags::NO_MULTI);
 
 const ACL_PARTS: &[Part] = &[
     ("cat", -2),
@@ -124,7 +124,7 @@ pub(super) fn operations() -> Vec<Command> {
             MODULE_PARTS,
             row("module", -2, Flags::NONE, ops::module, ("O(1)", "Says that there are no modules")),
         ),
-        slow(row("save", 1, ADMIN, ops::save, ("O(tables)", "Writes a copy of the data"))),
+        slow(row("save", 1, ADMIN_ALONE, ops::save, ("O(tables)", "Writes a copy of the data"))),
         with_parts(
             SLOWLOG_PARTS,
             row(
@@ -167,7 +167,7 @@ fn alone() -> Vec<Command> {
             ),
         ),
         row("failover", -1, ADMIN, ops::failover, ("O(1)", "Refused: there are no replicas")),
-        row("psync", -3, SYNC, syncing::psync, ("O(bytes)", "Sends a copy of all data")),
+        row("psync", -3, ADMIN_ALONE, syncing::psync, ("O(bytes)", "Sends a copy of all data")),
         cluster(
             "readonly",
             1,
@@ -191,6 +191,6 @@ fn alone() -> Vec<Command> {
             ("O(1)", "Takes NO ONE, since this is a master"),
         ),
         row("slaveof", 3, ADMIN, ops::replicaof, ("O(1)", "Takes NO ONE, since this is a master")),
-        row("sync", 1, SYNC, syncing::sync, ("O(bytes)", "Sends a copy of all data")),
+        row("sync", 1, ADMIN_ALONE, syncing::sync, ("O(bytes)", "Sends a copy of all data")),
     ]
 }
