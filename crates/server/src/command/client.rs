@@ -1,6 +1,7 @@
 //! A client's state, as far as commands see it.
 
 use std::{
+    cell::Cell,
     collections::HashMap,
     sync::{
         Arc,
@@ -32,6 +33,10 @@ pub(crate) struct Client {
     pub(crate) mark: Mark,
     /// What the client listens to; none for an ordinary one.
     pub(crate) listening: Option<Box<Listening>>,
+    /// True if monitors were shown the present command already: a script, before what it calls.
+    pub(super) is_shown: Cell<bool>,
+    /// True if it is a script that runs the commands.
+    pub(super) is_script: bool,
     /// The connection ends once the replies are sent.
     pub(crate) closing: bool,
     /// What a client says of itself that asks for a copy of all data.
@@ -65,6 +70,8 @@ impl Client {
             watched: HashMap::new(),
             mark: Arc::new(AtomicBool::new(false)),
             listening: None,
+            is_shown: Cell::new(false),
+            is_script: false,
             closing: false,
             follower: Follower::default(),
             wanted_copy: None,

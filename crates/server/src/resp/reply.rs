@@ -117,8 +117,9 @@ impl Reply {
         self.end_line();
     }
 
+    /// Counts an error of this text that is written in another way, by its code.
     #[cold]
-    fn note_error(&mut self, text: &str) {
+    pub fn note_error(&mut self, text: &str) {
         let code = text.split([' ', '\r', '\n']).next().unwrap_or_default();
         if code.len() <= CODE_BYTES_MAX && self.codes.len() < CODES_MAX {
             self.codes.push(code.to_owned());

@@ -210,7 +210,7 @@ impl Session {
         let slot = COMMANDS.slot_of(call.0, call.1);
         if let Some(text) = self.denial(server, (call.0, slot, call.1)) {
             self.running = None;
-            server.metrics.by_command.count_rejected(slot);
+            server.metrics.by_command.count_rejected(slot, 1);
             out.error(&text);
             return true;
         }
