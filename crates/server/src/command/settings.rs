@@ -133,10 +133,13 @@ enum Change {
 }
 
 /// Settings of the start, which may be set to what they are.
-const FIXED: [(&str, &str); 2] = [
-    ("bind", "can't set immutable config"),
+const FIXED: [(&str, &str); 4] = [
+    ("bind", IMMUTABLE),
+    ("dir", IMMUTABLE),
     ("port", "Unable to listen on this port: it is chosen when the server starts"),
+    ("proto-max-bulk-len", IMMUTABLE),
 ];
+const IMMUTABLE: &str = "can't set immutable config";
 
 /// What is asked for by the name of one of [`FIXED`].
 fn fixed(server: &Server, name: &[u8], value: &[u8]) -> Option<Result<Change, Fault>> {
@@ -191,7 +194,7 @@ fn check_names(server: &Server, names: &[&[u8]]) -> Done {
         let is_fixed = FIXED.iter().any(|(known, _)| is_word(name, known));
         let may_change = is_fixed || CHANGEABLE.iter().any(|known| is_word(name, known));
         if remembered.is_none() && !may_change {
-            return Err(refused(name, "can't set immutable config"));
+            return Err(refused(name, IMMUTABLE));
         }
         let is_same = |other: &&[u8]| {
             other.eq_ignore_ascii_case(name)
@@ -297,7 +300,10 @@ fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             Change::Clients(clients) => server.limits.write().clients = clients,
             Change::IdleSeconds(seconds) => server.limits.write().idle_seconds = seconds,
             Change::Events(events) => server.databases.set_events(events),
-            Change::TrackedKeys(keys) => server.databases.listeners.tracking.set_keys_max(keys),
+            Change::TrackedKeys(keys) => {
+                let listeners = &server.databases.listeners;
+                listeners.tracking.set_keys_max(&listeners.limits, keys);
+            }
             Change::Subscribers(None) | Change::Nothing => {}
             Change::Subscribers(Some(limit)) => {
                 server.databases.listeners.limits.set_subscribers(limit);

@@ -124,10 +124,15 @@ pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
     }
 }
 
+/// A text whose line ends are spaces.
+fn one_line(text: &[u8]) -> Vec<u8> {
+    let clean = |byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte };
+    text.iter().map(clean).collect()
+}
+
 fn line(out: &mut Reply, kind: u8, text: &[u8], more: &str) {
-    let clean = text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte });
     let mut line = vec![kind];
-    line.extend(clean);
+    line.extend(one_line(text));
     line.extend_from_slice(more.as_bytes());
     line.extend_from_slice(b"\r\n");
     out.raw(&line);
@@ -221,7 +226,7 @@ fn table_reply(state: &mut LuaState, table: Table, out: &mut Reply, depth: usize
     }
     let big = field(state, table, "big_number");
     if let Some(big) = bytes(state, big) {
-        return if out.resp3 { line(out, b'(', &big, "") } else { out.bulk(&big) };
+        return if out.resp3 { line(out, b'(', &big, "") } else { out.bulk(&one_line(&big)) };
     }
     if let Val::Table(inner) = field(state, table, "verbatim_string") {
         let text = field(state, Table::from_gc_ref(inner), "string");

@@ -124,7 +124,7 @@ pub(super) fn operations() -> Vec<Command> {
             MODULE_PARTS,
             row("module", -2, Flags::NONE, ops::module, ("O(1)", "Says that there are no modules")),
         ),
-        slow(row("save", 1, ADMIN, ops::save, ("O(tables)", "Writes a copy of the data"))),
+        slow(row("save", 1, SYNC, ops::save, ("O(tables)", "Writes a copy of the data"))),
         with_parts(
             SLOWLOG_PARTS,
             row(
