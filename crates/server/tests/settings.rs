@@ -129,3 +129,21 @@ fn a_block_of_a_list_has_a_limit_of_bytes_besides_that_of_elements() {
         assert_eq!(encoding(&mut client, "l"), expected, "{bytes} bytes");
     }
 }
+
+#[test]
+fn what_is_chosen_at_the_start_may_be_set_to_what_it_is() {
+    let (_dir, _server, mut client) = start();
+    for name in ["bind", "dir", "port", "proto-max-bulk-len"] {
+        let Value::Array(pair) = setting(&mut client, name) else { panic!("{name}") };
+        let present = pair[1].text();
+        assert_eq!(client.call(&["CONFIG", "SET", name, &present]), Value::ok(), "{name}");
+        let lines = ["CONFIG", "SET", "hz", "77", name, "1"];
+        assert!(matches!(client.call(&lines), Value::Error(_)), "{name}");
+    }
+    assert_eq!(setting(&mut client, "hz"), Value::bulks(&["hz", "10"]));
+    let both = ["replicaof", "", "slaveof", ""];
+    assert_eq!(setting(&mut client, "*laveof replicaof"), Value::bulks(&both));
+    let error = "ERR CONFIG SET failed (possibly related to argument 'maxmemory-clients') - \
+                 percentage argument must be less or equal to 100";
+    assert_eq!(client.run("CONFIG SET maxmemory-clients 101%"), Value::Error(error.into()));
+}

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use super::{listening::Listening, transactions::Queue};
@@ -35,8 +36,8 @@ pub(crate) struct Client {
     pub(crate) listening: Option<Box<Listening>>,
     /// True if monitors were shown the present command already: a script, before what it calls.
     pub(super) is_shown: Cell<bool>,
-    /// True if it is a script that runs the commands.
-    pub(super) is_script: bool,
+    /// If it is a script that runs the commands: when that began, since 1970.
+    pub(super) script_began: Option<Duration>,
     /// The connection ends once the replies are sent.
     pub(crate) closing: bool,
     /// What a client says of itself that asks for a copy of all data.
@@ -71,7 +72,7 @@ impl Client {
             mark: Arc::new(AtomicBool::new(false)),
             listening: None,
             is_shown: Cell::new(false),
-            is_script: false,
+            script_began: None,
             closing: false,
             follower: Follower::default(),
             wanted_copy: None,

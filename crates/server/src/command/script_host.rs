@@ -4,7 +4,7 @@ use std::{
     cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use super::{
@@ -66,7 +66,8 @@ impl ScriptHost {
         let database = context.client.database;
         let user = Arc::clone(&context.client.user);
         let mut client = Client::new(Arc::clone(&context.client.info), true, user);
-        (client.database, client.is_script) = (database, true);
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (client.database, client.script_began) = (database, Some(began));
         if let Some(keys) = &mut locked {
             keys.sort_unstable();
         }

@@ -213,7 +213,7 @@ impl ScriptCall<'_> {
         }
         std::mem::swap(&mut host.pending, &mut context.txn.pending);
         let host = Rc::new(RefCell::new(host));
-        let from = context.out.len();
+        let (from, errors) = (context.out.len(), context.out.errors());
         let called = Rc::clone(&host);
         let (words, long) = ((keys, arguments), context.may_take_long);
         let ran = script::run(self.program, words, called, long, context.out);
@@ -225,6 +225,7 @@ impl ScriptCall<'_> {
         context.txn.number = databases.number(context.client.database);
         if let Err(end) = ran {
             context.out.truncate(from);
+            context.out.truncate_errors(errors);
             if context.in_exec {
                 context.txn.pending.take_back();
             } else {

@@ -215,7 +215,7 @@ fn sorted(
         return Err(WRONG_TYPE.into());
     }
     let meta = context.txn.meta(&entry)?;
-    let is_known = options.store.is_some() || context.client.is_script;
+    let is_known = options.store.is_some() || context.client.script_began.is_some();
     if options.unsorted && entry.kind == Kind::Set && is_known {
         // As in Redis: the order of a list that is made of a set is to be known, and what a script
         // gets.

@@ -133,6 +133,17 @@ impl Reply {
         !self.codes.is_empty()
     }
 
+    /// How many errors were written since their codes were taken.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.codes.len()
+    }
+
+    /// Takes all errors back but the first `len`.
+    pub fn truncate_errors(&mut self, len: usize) {
+        self.codes.truncate(len);
+    }
+
     /// The codes of the errors that were written since this was called last.
     pub fn take_errors(&mut self) -> Vec<String> {
         std::mem::take(&mut self.codes)

@@ -110,6 +110,13 @@ pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
             }
             Ok(Val::Table(table.gc_ref()))
         }
+        b'|' => {
+            // Scripts are not told of attributes.
+            for _ in 0..len().saturating_mul(2) {
+                value(state, from)?;
+            }
+            value(state, from)
+        }
         b'%' | b'~' => {
             let table = state.create_table();
             for _ in 0..len() {
