@@ -78,27 +78,27 @@ impl CommandStats {
         }
     }
 
-    /// Counts a call that was refused before it was run.
+    /// Counts calls that were refused before they were run.
     #[cold]
-    pub(crate) fn count_rejected(&self, slot: usize) {
-        self.slots[slot].rejected.fetch_add(1, Relaxed);
+    pub(crate) fn count_rejected(&self, slot: usize, calls: u64) {
+        self.slots[slot].rejected.fetch_add(calls, Relaxed);
     }
 
-    /// Counts a call that replied with an error.
+    /// Counts calls that replied with an error.
     #[cold]
-    pub(crate) fn count_failed(&self, slot: usize) {
-        self.slots[slot].failed.fetch_add(1, Relaxed);
+    pub(crate) fn count_failed(&self, slot: usize, calls: u64) {
+        self.slots[slot].failed.fetch_add(calls, Relaxed);
     }
 
-    /// Counts replies that are errors, by their codes.
+    /// Counts errors, by their codes.
     #[cold]
-    pub(crate) fn count_errors(&self, codes: Vec<String>) {
+    pub(crate) fn count_errors(&self, codes: impl Iterator<Item = (String, u64)>) {
         let mut errors = self.errors.lock();
-        for code in codes {
+        for (code, times) in codes {
             if let Some(count) = errors.get_mut(&code) {
-                *count += 1;
+                *count += times;
             } else if errors.len() < CODES_MAX {
-                errors.insert(code, 1);
+                errors.insert(code, times);
             }
         }
     }
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn codes_of_errors_are_bounded() {
         let stats = CommandStats::new(1);
-        stats.count_errors((0..1000).map(|n| format!("E{n}")).collect());
-        stats.count_errors(vec!["E5".to_owned(), "E999".to_owned()]);
+        stats.count_errors((0..1000).map(|n| (format!("E{n}"), 1)));
+        stats.count_errors(["E5", "E999"].map(|code| (code.to_owned(), 2)).into_iter());
         let errors = stats.errors();
-        assert_eq!((errors.len(), errors["E5"], errors.get("E999")), (CODES_MAX, 2, None));
+        assert_eq!((errors.len(), errors["E5"], errors.get("E999")), (CODES_MAX, 3, None));
     }
 }

@@ -71,7 +71,7 @@ fn read_long(context: &mut Context<'_, '_>, (command, args): Call<'_>) -> Done {
 /// Counts a call that replies with an error.
 #[cold]
 fn count_failed(server: &Server, (command, args): Call<'_>) {
-    server.metrics.by_command.count_failed(COMMANDS.slot_of(command, args));
+    server.metrics.by_command.count_failed(COMMANDS.slot_of(command, args), 1);
 }
 
 /// Arguments, and bytes of all arguments, past which commands are not run while the worker's other

@@ -203,9 +203,13 @@ fn check(form: Form, value: &[u8]) -> Result<String, String> {
             Ok(bytes.to_string())
         }
         Form::MemoryOrPercent => {
-            let percent = text.strip_suffix('%').map(|number| parse_i64(number.as_bytes()));
-            if percent.flatten().is_some_and(|percent| (0..=100).contains(&percent)) {
-                return Ok(text);
+            let percent = text.strip_suffix('%').and_then(|number| parse_i64(number.as_bytes()));
+            match percent {
+                Some(0..=100) => return Ok(text),
+                Some(101..) => {
+                    return Err("percentage argument must be less or equal to 100".into());
+                }
+                Some(..0) | None => {}
             }
             let bytes = memory(&text).ok_or("argument must be a memory or percent value")?;
             Ok(bytes.to_string())

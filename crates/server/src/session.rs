@@ -45,7 +45,8 @@ pub(crate) const SLICE: Duration = Duration::from_millis(1);
 /// Counts the errors that were replied.
 fn count_errors(server: &Server, out: &mut Reply) {
     if out.has_errors() {
-        server.metrics.by_command.count_errors(out.take_errors());
+        let codes = out.take_errors().into_iter().map(|code| (code, 1));
+        server.metrics.by_command.count_errors(codes);
     }
 }
 
@@ -193,7 +194,7 @@ impl Session {
             self.note_if_slow(server, (command, args), took);
             command::note_slow(server, &self.client.info, took, (command, args));
         } else if let Some((index, _)) = found.filter(|_| out.has_errors()) {
-            server.metrics.by_command.count_rejected(COMMANDS.slot(index, args));
+            server.metrics.by_command.count_rejected(COMMANDS.slot(index, args), 1);
         }
         count_errors(server, out);
     }

@@ -230,3 +230,37 @@ fn a_command_that_has_waited_and_fails_is_counted() {
     let calls = text.lines().find(|line| line.starts_with("cmdstat_xreadgroup:")).unwrap();
     assert!(calls.contains(":calls=1,") && calls.ends_with("rejected_calls=0,failed_calls=1"));
 }
+
+#[test]
+fn a_command_that_has_waited_is_told_of_once_it_has_replied() {
+    let (_dir, server, mut control) = start();
+    let mut waiter = Client::connect(server.address());
+    let Value::Int(id) = waiter.run("CLIENT ID") else { panic!("no number") };
+    control.run("CONFIG SET slowlog-log-slower-than 0");
+    control.run("CONFIG RESETSTAT");
+    let logged = |control: &mut Client| {
+        let Value::Array(entries) = control.run("SLOWLOG GET -1") else { panic!("no entries") };
+        let is_blpop = |entry: &&Value| match entry {
+            Value::Array(fields) => fields[3] == Value::bulks(&["BLPOP", "l", "0"]),
+            _ => false,
+        };
+        entries.iter().filter(is_blpop).count()
+    };
+    let waits = |control: &mut Client| {
+        wait_until(|| control.run("INFO clients").text().contains("blocked_clients:1\r\n"));
+    };
+    waiter.send_raw(&common::encode(&[b"BLPOP", b"l", b"0"])).unwrap();
+    waits(&mut control);
+    assert_eq!(logged(&mut control), 0);
+    control.run("RPUSH l a");
+    assert_eq!(waiter.reply(), Some(Value::bulks(&["l", "a"])));
+    assert_eq!(logged(&mut control), 1);
+    waiter.send_raw(&common::encode(&[b"BLPOP", b"l", b"0"])).unwrap();
+    waits(&mut control);
+    control.run(&format!("CLIENT UNBLOCK {id} ERROR"));
+    assert!(matches!(waiter.reply(), Some(Value::Error(_))));
+    let stats = control.run("INFO everything").text();
+    assert!(stats.contains("errorstat_UNBLOCKED:count=1\r\n"));
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_blpop:")).unwrap();
+    assert!(line.contains("calls=2,") && line.ends_with("failed_calls=1"), "{line}");
+}

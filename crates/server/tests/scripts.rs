@@ -228,3 +228,142 @@ fn libraries_answer_as_those_of_redis() {
     let error = client.call(&["EVAL", "return cjson.decode('[1,')", "0"]).text();
     assert!(error.contains("Expected value but found T_END at character 4"), "{error}");
 }
+
+/// The line of a command or of a code of errors in what `INFO` counts, up to its times.
+fn counted(client: &mut Client, section: &str, name: &str) -> Option<String> {
+    let text = client.run(&format!("INFO {section}")).text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let fields = line.split(',').filter(|field| !field.starts_with("usec"));
+    Some(fields.collect::<Vec<_>>().join(","))
+}
+
+/// The last call needs all locks, so that the script is run twice.
+#[test]
+fn what_a_script_calls_is_counted_once() {
+    let (_dir, _server, mut client) = start();
+    client.run("CONFIG RESETSTAT");
+    let script = "redis.pcall('set') redis.call('set','a',1) redis.pcall('lpush','a',1) \
+                  redis.pcall('no-such') return redis.call('get','a')";
+    assert_eq!(client.call(&["EVAL", script, "1", "b"]).text(), "1");
+    assert!(eval(&mut client, "return redis.call('incr','b','c')").contains("Wrong number"));
+    assert!(eval(&mut client, "return redis.error_reply('MINE x')").contains("MINE x"));
+    let mut is = |section, name, expected| {
+        assert_eq!(counted(&mut client, section, name).as_deref(), expected, "{name}");
+    };
+    is("commandstats", "cmdstat_set", Some("calls=1,rejected_calls=1,failed_calls=0"));
+    is("commandstats", "cmdstat_lpush", Some("calls=1,rejected_calls=0,failed_calls=1"));
+    is("commandstats", "cmdstat_incr", Some("calls=0,rejected_calls=1,failed_calls=0"));
+    is("commandstats", "cmdstat_eval", Some("calls=3,rejected_calls=0,failed_calls=2"));
+    is("errorstats", "errorstat_ERR", Some("count=3"));
+    is("errorstats", "errorstat_WRONGTYPE", Some("count=1"));
+    is("errorstats", "errorstat_MINE", Some("count=1"));
+}
+
+#[test]
+fn monitors_see_a_script_and_then_what_it_calls() {
+    let (_dir, server, mut client) = start();
+    let mut monitor = Client::connect(server.address());
+    assert_eq!(monitor.run("MONITOR"), Value::ok());
+    let script = "redis.call('select',3) redis.pcall('set') return redis.call('set','a','b')";
+    client.call(&["EVAL", script, "0"]);
+    client.run("FUNCTION FLUSH");
+    let code = "#!lua name=l\nredis.register_function('f', function() redis.call('get','a') end)";
+    client.call(&["FUNCTION", "LOAD", code]);
+    client.run("MULTI");
+    client.run("FCALL f 0");
+    client.run("EXEC");
+    let mut next = || monitor.reply().unwrap().text();
+    let mut sees = |expected: &str| {
+        let line = next();
+        assert!(line.contains(expected), "{line}");
+    };
+    sees("\"EVAL\" \"redis.call");
+    sees("[0 lua] \"select\" \"3\"");
+    sees("[3 lua] \"set\" \"a\" \"b\"");
+    sees("\"FUNCTION\" \"FLUSH\"");
+    sees("\"FUNCTION\" \"LOAD\"");
+    sees("\"MULTI\"");
+    sees("\"FCALL\" \"f\" \"0\"");
+    sees("[0 lua] \"get\" \"a\"");
+    sees("\"EXEC\"");
+}
+
+/// Makes debugging possible; scripts are given the commands that are not for them.
+#[test]
+fn the_time_stands_still_in_a_script_and_attributes_are_not_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = common::config(&dir);
+    config.enable_debug_command = rhumb_server::DebugCommand::Yes;
+    let server = rhumb_server::Running::start(config).unwrap();
+    let mut client = Client::connect(server.address());
+    let timed = "local a = redis.call('time') redis.call('debug', 'sleep', '0.01') \
+                 local b = redis.call('time') return {a[1] == b[1], a[2] == b[2]}";
+    assert!(eval(&mut client, timed).contains("not allowed from script"));
+    client.run("DEBUG SET-DISABLE-DENY-SCRIPTS 1");
+    assert_eq!(eval(&mut client, timed), "Array([Int(1), Int(1)])");
+    let attribute = "redis.setresp(3) return redis.call('debug', 'protocol', 'attrib')";
+    let reply = client.call(&["EVAL", attribute, "0"]);
+    assert_eq!(reply.text(), "Some real reply following the attribute");
+    client.run("DEBUG SET-DISABLE-DENY-SCRIPTS 0");
+    assert!(eval(&mut client, timed).contains("not allowed from script"));
+    assert!(eval(&mut client, "redis.call('cluster', 'reset')").contains("not allowed"));
+}
+
+#[test]
+fn scripts_get_other_random_numbers_each_time_and_the_same_after_a_seed() {
+    let (_dir, _server, mut client) = start();
+    let random = "return tostring(math.random())";
+    assert_ne!(eval(&mut client, random), eval(&mut client, random));
+    let seeded = "math.randomseed(7) return tostring(math.random())";
+    assert_eq!(eval(&mut client, seeded), eval(&mut client, seeded));
+}
+
+#[test]
+fn scripts_get_sets_sorted_by_a_constant_in_order() {
+    let (_dir, _server, mut client) = start();
+    let members: Vec<String> = (b'a'..=b'z').map(|byte| char::from(byte).to_string()).collect();
+    for member in &members {
+        client.call(&["SADD", "s", member]);
+    }
+    let sorted = "return table.concat(redis.call('sort', KEYS[1], 'by', '_'))";
+    let reply = client.call(&["EVAL", sorted, "1", "s"]);
+    assert_eq!(reply.text(), members.concat());
+}
+
+#[test]
+fn the_functions_of_strings_that_copy_nothing_answer_as_those_of_lua() {
+    let (_dir, _server, mut client) = start();
+    let script = "local s = 'hello' local all = {s:sub(2, 3), s:sub(-3), s:sub(-100, 2), \
+                  s:sub(4, 2), s:sub(2, -2), s:sub(10), s:sub(0), string.sub(12345, 2, 3), \
+                  s:byte(), s:byte(-1), #{s:byte(1, -1)}, #{s:byte(10)}, #{s:byte(3, 2)}} \
+                  return table.concat(all, '|')";
+    assert_eq!(
+        client.call(&["EVAL", script, "0"]).text(),
+        "el|llo|he||ell||hello|23|104|111|5|0|0"
+    );
+    let dumped = "return loadstring(string.dump(function() end))()";
+    assert!(eval(&mut client, dumped).contains("attempt to call a nil value"));
+    let changed = "getmetatable(_G).__index = {}";
+    assert!(eval(&mut client, changed).contains("Attempt to modify a readonly table"));
+}
+
+#[test]
+fn packed_numbers_come_back_as_they_were() {
+    let (_dir, _server, mut client) = start();
+    let script = "local all = {0, 127, 128, 255, 256, 65535, 65536, 4294967295, 4294967296, 2^53, \
+                  2^62, -1, -32, -33, -128, -129, -32768, -32769, -2147483648, -2147483649, \
+                  -2^53, 0.1, 1e300} \
+                  for i, n in ipairs(all) do \
+                  if cmsgpack.unpack(cmsgpack.pack(n)) ~= n then return i end end \
+                  local t = {} for i = 1, 300 do t[tostring(i)] = i end \
+                  for k, n in pairs(cmsgpack.unpack(cmsgpack.pack(t))) do \
+                  if t[k] ~= n then return k end end return 'same'";
+    assert_eq!(client.call(&["EVAL", script, "0"]).text(), "same");
+}
+
+#[test]
+fn numbers_of_any_size_are_one_line_of_a_reply() {
+    let (_dir, _server, mut client) = start();
+    let reply = client.call(&["EVAL", "return {big_number='123\\r\\n123'}", "0"]);
+    assert_eq!(reply.text(), "123  123");
+}

@@ -166,3 +166,21 @@ fn writes_are_refused_where_settings_ask_for_replicas() {
     assert_eq!(client.run("CONFIG SET min-slaves-max-lag 0"), Value::ok());
     assert_eq!(client.run("SET k w"), Value::ok());
 }
+
+#[test]
+fn what_is_chosen_at_the_start_may_be_set_to_what_it_is() {
+    let (_dir, _server, mut client) = start();
+    for name in ["bind", "dir", "port", "proto-max-bulk-len"] {
+        let Value::Array(pair) = setting(&mut client, name) else { panic!("{name}") };
+        let present = pair[1].text();
+        assert_eq!(client.call(&["CONFIG", "SET", name, &present]), Value::ok(), "{name}");
+        let lines = ["CONFIG", "SET", "hz", "77", name, "1"];
+        assert!(matches!(client.call(&lines), Value::Error(_)), "{name}");
+    }
+    assert_eq!(setting(&mut client, "hz"), Value::bulks(&["hz", "10"]));
+    let both = ["replicaof", "", "slaveof", ""];
+    assert_eq!(setting(&mut client, "*laveof replicaof"), Value::bulks(&both));
+    let error = "ERR CONFIG SET failed (possibly related to argument 'maxmemory-clients') - \
+                 percentage argument must be less or equal to 100";
+    assert_eq!(client.run("CONFIG SET maxmemory-clients 101%"), Value::Error(error.into()));
+}

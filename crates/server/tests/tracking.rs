@@ -201,3 +201,29 @@ fn no_reader_keeps_an_old_value() {
     is_over.store(true, Ordering::Release);
     readers.into_iter().for_each(|thread| thread.join().unwrap());
 }
+
+#[test]
+fn a_script_has_those_keys_remembered_that_it_reads_and_not_those_that_it_is_given() {
+    let (_dir, server, mut writer) = start();
+    let mut reader = client3(server.address());
+    reader.run("CLIENT TRACKING ON");
+    reader.call(&["EVAL_RO", "return redis.call('get', KEYS[2])", "2", "a", "b"]);
+    reader.call(&["EVAL_RO", "return redis.call('ping')", "2", "a", "c"]);
+    writer.run("MSET a 1 b 1 c 1");
+    assert_eq!(reader.reply(), Some(invalidate(&["b"])));
+    assert_eq!(reader.run("PING"), Value::Simple("PONG".into()));
+}
+
+#[test]
+fn keys_beyond_a_new_limit_are_forgotten_at_once() {
+    let (_dir, server, mut control) = start();
+    let mut reader = client3(server.address());
+    reader.run("CLIENT TRACKING ON");
+    (0..20).for_each(|n| drop(reader.run(&format!("GET k{n}"))));
+    assert_eq!(control.run("CONFIG SET tracking-table-max-keys 3"), Value::ok());
+    assert!(control.run("INFO stats").text().contains("tracking_total_keys:3\r\n"));
+    for _ in 0..17 {
+        assert!(matches!(reader.reply(), Some(Value::Push(_))));
+    }
+    assert_eq!(reader.run("PING"), Value::Simple("PONG".into()));
+}

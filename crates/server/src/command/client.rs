@@ -1,11 +1,13 @@
 //! A client's state, as far as commands see it.
 
 use std::{
+    cell::Cell,
     collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use super::{listening::Listening, transactions::Queue};
@@ -32,6 +34,10 @@ pub(crate) struct Client {
     pub(crate) mark: Mark,
     /// What the client listens to; none for an ordinary one.
     pub(crate) listening: Option<Box<Listening>>,
+    /// True if monitors were shown the present command already: a script, before what it calls.
+    pub(super) is_shown: Cell<bool>,
+    /// If it is a script that runs the commands: when that began, since 1970.
+    pub(super) script_began: Option<Duration>,
     /// The connection ends once the replies are sent.
     pub(crate) closing: bool,
     /// What a client says of itself that asks for a copy of all data.
@@ -65,6 +71,8 @@ impl Client {
             watched: HashMap::new(),
             mark: Arc::new(AtomicBool::new(false)),
             listening: None,
+            is_shown: Cell::new(false),
+            script_began: None,
             closing: false,
             follower: Follower::default(),
             wanted_copy: None,

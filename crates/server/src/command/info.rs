@@ -130,6 +130,7 @@ fn memory_section(server: &Server) -> String {
     let used = server.memory_bytes(&stats);
     let (peak, resident) = (server.metrics.memory_peak(used), resident_bytes(used));
     let dataset = stats.memtable_bytes + stats.cache_bytes;
+    let (libraries, functions) = server.functions.present().counts();
     let machine = disk::machine_bytes().unwrap_or(0);
     let share = |part: u64, of: u64| format!("{:.2}%", 100.0 * part as f64 / of.max(1) as f64);
     let ratio = format!("{:.2}", resident as f64 / used.max(1) as f64);
@@ -159,9 +160,9 @@ fn memory_section(server: &Server) -> String {
         ("total_system_memory_human", human(machine)),
         ("used_memory_lua", "0".to_owned()),
         ("used_memory_scripts", "0".to_owned()),
-        ("number_of_cached_scripts", "0".to_owned()),
-        ("number_of_functions", "0".to_owned()),
-        ("number_of_libraries", "0".to_owned()),
+        ("number_of_cached_scripts", server.scripts.sizes().0.to_string()),
+        ("number_of_functions", functions.to_string()),
+        ("number_of_libraries", libraries.to_string()),
         ("maxmemory", maximum.to_string()),
         ("maxmemory_human", human(maximum)),
         ("maxmemory_policy", "noeviction".to_owned()),

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use super::{Client, Command, Context, Done, Flags, categories, keys_of, slowness};
+use super::{Client, Command, Context, Done, Flags, Group, categories, keys_of, slowness};
 use crate::{
     clients::Mode,
     db::Databases,
@@ -216,9 +216,10 @@ pub(crate) fn remembers(client: &Client) -> bool {
     client.tracking().is_some_and(OwnTracking::remembers)
 }
 
-/// Remembers the keys that a command is about to read for a client.
+/// Remembers the keys that a command is about to read for a client. A script that only reads has
+/// those remembered that it reads, and not those that it is given.
 pub(crate) fn remember_for(server: &Server, client: u64, command: &Command, args: Args<'_>) {
-    if command.flags.has(Flags::READ) {
+    if command.flags.has(Flags::READ) && command.group != Group::Scripting {
         let listeners = &server.databases.listeners;
         for key in keys_of(command, args) {
             listeners.tracking.remember(&listeners.limits, client, key);
@@ -226,8 +227,11 @@ pub(crate) fn remember_for(server: &Server, client: u64, command: &Command, args
     }
 }
 
-/// After a command was run: shows it to the monitors.
+/// After a command was run: shows it to the monitors, if they were not shown it before.
 pub(crate) fn show(server: &Server, client: &Client, command: &Command, args: Args<'_>) {
+    if client.is_shown.take() {
+        return;
+    }
     show_from(server, (client.database, &client.info.address), command, args);
 }
 

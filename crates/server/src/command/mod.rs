@@ -46,6 +46,7 @@ pub(crate) mod permission;
 mod pubsub;
 mod sample;
 mod scan;
+mod script_counts;
 mod script_host;
 mod scripting;
 mod server;

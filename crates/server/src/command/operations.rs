@@ -134,6 +134,9 @@ pub(super) fn debug(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     } else if is("set-active-expire", 3) {
         server.keeps_ended.store(args.at(2) == b"0", Ordering::Relaxed);
         context.out.ok();
+    } else if is("set-disable-deny-scripts", 3) {
+        server.scripts_may_all.store(args.at(2) != b"0", Ordering::Relaxed);
+        context.out.ok();
     } else if is("object", 3) {
         return debug_object(context, args.at(2));
     } else if is("protocol", 3) {
@@ -150,7 +153,7 @@ pub(super) fn debug(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         || is("jmap", 2)
         || is("quicklist-packed-threshold", 3)
         || is("replybuffer", 4)
-        || is("set-disable-deny-scripts", 3)
+        || is("pause-cron", 3)
     {
         context.out.ok();
     } else {

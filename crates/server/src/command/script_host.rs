@@ -4,11 +4,13 @@ use std::{
     cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use super::{
     COMMANDS, Client, Command, Context, Flags, Locking, Takes, find, is_word, keys_of, listening,
     permission,
+    script_counts::{Ended, ScriptCounts},
 };
 use crate::{
     acl::Place,
@@ -37,6 +39,9 @@ pub(super) struct ScriptHost {
     remembers: bool,
     /// True if the script may take long, and so is not begun again after a while.
     may_take_long: bool,
+    /// True if monitors are shown what the script calls: it is not begun again then.
+    shows: bool,
+    pub(super) counts: ScriptCounts,
 }
 
 impl Drop for ScriptHost {
@@ -55,12 +60,14 @@ impl ScriptHost {
         mut locked: Option<Vec<Vec<u8>>>,
         is_read_only: bool,
         running: Option<Arc<RunningScript>>,
+        shows: bool,
     ) -> Option<Self> {
         let server = context.server.this()?;
         let database = context.client.database;
         let user = Arc::clone(&context.client.user);
         let mut client = Client::new(Arc::clone(&context.client.info), true, user);
-        client.database = database;
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (client.database, client.script_began) = (database, Some(began));
         if let Some(keys) = &mut locked {
             keys.sort_unstable();
         }
@@ -78,6 +85,8 @@ impl ScriptHost {
             running,
             remembers: listening::remembers(context.client),
             may_take_long: context.may_take_long,
+            shows,
+            counts: ScriptCounts::default(),
         })
     }
 }
@@ -101,6 +110,12 @@ fn counts_as_write(command: &Command) -> bool {
     command.flags.has(Flags::WRITE) || ["pfcount", "publish", "spublish"].contains(&command.name)
 }
 
+/// Returns true for a call that is not for scripts: in Redis that is a matter of a command's part.
+fn is_denied(command: &Command, args: Args<'_>) -> bool {
+    command.flags.has(Flags::NO_SCRIPT)
+        || (command.name == "cluster" && args.get(1).is_some_and(|part| is_word(part, "reset")))
+}
+
 /// Returns true if a call of `XREAD` or `XREADGROUP` has the option `BLOCK`.
 fn waits_for_streams(name: &str, args: Args<'_>) -> bool {
     matches!(name, "xread" | "xreadgroup")
@@ -110,11 +125,9 @@ fn waits_for_streams(name: &str, args: Args<'_>) -> bool {
             .any(|word| is_word(word, "block"))
 }
 
-impl Host for ScriptHost {
-    fn call(&mut self, args: Args<'_>, out: &mut Reply) -> Result<(), Refused> {
-        let Some((_, command)) = find(args.at(0)) else {
-            return Err(refuse("ERR Unknown Redis command called from script"));
-        };
+impl ScriptHost {
+    /// Checks that a call may be made.
+    fn check(&self, command: &'static Command, args: Args<'_>) -> Result<(), Refused> {
         let part = args.get(1).filter(|_| !command.parts.is_empty());
         let part = part.and_then(|word| command.part(word));
         if !command.takes(args.len())
@@ -125,7 +138,7 @@ impl Host for ScriptHost {
         if args.len() > 1 && !command.parts.is_empty() && part.is_none() {
             return Err(refuse("ERR Unknown Redis command called from script"));
         }
-        if command.flags.has(Flags::NO_SCRIPT) {
+        if is_denied(command, args) && !self.server.scripts_may_all.load(Ordering::Relaxed) {
             return Err(refuse("ERR This Redis command is not allowed from script"));
         }
         if let Some(text) = self.denial((command, args)) {
@@ -154,6 +167,16 @@ impl Host for ScriptHost {
                 return Err(Refused::End(End::NeedsEverything));
             }
         }
+        Ok(())
+    }
+
+    /// Makes a call that was checked.
+    fn run(
+        &mut self,
+        command: &'static Command,
+        args: Args<'_>,
+        out: &mut Reply,
+    ) -> Result<(), Refused> {
         let server = Arc::clone(&self.server);
         let databases = &server.databases;
         if self.remembers {
@@ -195,6 +218,41 @@ impl Host for ScriptHost {
                 Ok(())
             }
         }
+    }
+
+    /// Counts a call, unless the script ends with it.
+    fn count(&mut self, slot: usize, took: Duration, done: &Result<(), Refused>, out: &mut Reply) {
+        let ended = match done {
+            Err(Refused::End(_)) => return,
+            Err(Refused::Text(text)) => {
+                self.counts.count_error(text.split(' ').next().unwrap_or_default());
+                Ended::Rejected
+            }
+            Ok(()) if out.bytes().first() == Some(&b'-') => Ended::Failed,
+            Ok(()) => Ended::Well,
+        };
+        if out.has_errors() {
+            out.take_errors().iter().for_each(|code| self.counts.count_error(code));
+        }
+        self.counts.count(slot, took, ended);
+    }
+}
+
+impl Host for ScriptHost {
+    fn call(&mut self, args: Args<'_>, out: &mut Reply) -> Result<(), Refused> {
+        let Some((index, command)) = find(args.at(0)) else {
+            self.counts.count_error("ERR");
+            return Err(refuse("ERR Unknown Redis command called from script"));
+        };
+        let (slot, began) = (COMMANDS.slot(index, args), Instant::now());
+        let done = self.check(command, args).and_then(|()| {
+            if self.shows {
+                listening::show_from(&self.server, (self.client.database, "lua"), command, args);
+            }
+            self.run(command, args, out)
+        });
+        self.count(slot, began.elapsed(), &done, out);
+        done
     }
 
     fn may_call(&self, args: Args<'_>) -> Option<bool> {

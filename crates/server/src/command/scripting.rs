@@ -5,7 +5,9 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
-use super::{Context, Done, NOT_AN_INTEGER, SYNTAX, is_word, script_host::ScriptHost};
+use super::{
+    COMMANDS, Context, Done, NOT_AN_INTEGER, SYNTAX, is_word, listening, script_host::ScriptHost,
+};
 use crate::{
     commit,
     fault::{Fault, NO_REPLICAS},
@@ -146,17 +148,35 @@ impl ScriptCall<'_> {
         needs_everything: bool,
         note: impl Fn(),
     ) -> Done {
-        let mut everything = needs_everything || context.in_exec;
+        let shows = context.server.databases.listeners.monitors.any();
+        if shows && !context.may_take_long {
+            // What monitors were shown cannot be taken back: the script must not be begun again.
+            return Err(Fault::TakesLong);
+        }
+        let Some((index, command)) = super::find(args.at(0)) else {
+            return Err(NO_SCRIPT.into());
+        };
+        if shows {
+            listening::show(context.server, context.client, command, args);
+            context.client.is_shown.set(true);
+        }
+        let mut everything = needs_everything || context.in_exec || shows;
+        let from = context.out.len();
         loop {
-            match self.attempt(context, args, everything) {
+            match self.attempt(context, args, (everything, shows)) {
                 Err(End::NeedsEverything) if !everything => {
                     note();
                     everything = true;
                 }
-                Ok(()) => return Ok(()),
+                Ok(()) => break,
                 Err(end) => return Err(fault_of(end)),
             }
         }
+        if context.out.bytes().get(from) == Some(&b'-') {
+            let slot = COMMANDS.slot(index, args);
+            context.server.metrics.by_command.count_failed(slot, 1);
+        }
+        Ok(())
     }
 
     /// Runs it once, under its locks, and commits what it wrote.
@@ -164,7 +184,7 @@ impl ScriptCall<'_> {
         &self,
         context: &mut Context<'_, '_>,
         args: Args<'_>,
-        everything: bool,
+        (everything, shows): (bool, bool),
     ) -> Result<(), End> {
         let databases = &context.server.databases;
         let words: Vec<&[u8]> = args.iter_from(3).collect();
@@ -186,7 +206,8 @@ impl ScriptCall<'_> {
         }
         let running = context.may_take_long.then(|| self.running(args));
         let locked = (!everything).then(|| keys.iter().map(|key| key.to_vec()).collect());
-        let Some(mut host) = ScriptHost::new(context, locked, self.only_reads, running) else {
+        let host = ScriptHost::new(context, locked, self.only_reads, running, shows);
+        let Some(mut host) = host else {
             return Err(End::Text("ERR scripts cannot be run here".into()));
         };
         // In a transaction, what the commands before it have written stays if it is ended.
@@ -195,15 +216,19 @@ impl ScriptCall<'_> {
         }
         std::mem::swap(&mut host.pending, &mut context.txn.pending);
         let host = Rc::new(RefCell::new(host));
-        let from = context.out.len();
+        let (from, errors) = (context.out.len(), context.out.errors());
         let called = Rc::clone(&host);
         let (words, long) = ((keys, arguments), context.may_take_long);
         let ran = script::run(self.program, words, called, long, context.out);
         std::mem::swap(&mut host.borrow_mut().pending, &mut context.txn.pending);
+        if !matches!(ran, Err(End::TakesLong | End::NeedsEverything)) {
+            host.borrow_mut().counts.add_to(&context.server.metrics.by_command);
+        }
         // The script may have exchanged databases.
         context.txn.number = databases.number(context.client.database);
         if let Err(end) = ran {
             context.out.truncate(from);
+            context.out.truncate_errors(errors);
             if context.in_exec {
                 context.txn.pending.take_back();
             } else {

@@ -6,10 +6,11 @@ use crate::{log::Event, resp::Args};
 /// The version of Redis whose commands and texts these are.
 pub(super) const VERSION: &str = "7.0.15";
 
-/// `TIME`.
+/// `TIME`. For a script it stands still.
 pub(super) fn time(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let since = since.unwrap_or_default();
+    let since = context.client.script_began.unwrap_or_else(|| {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+    });
     context.out.array(2);
     context.out.bulk(since.as_secs().to_string().as_bytes());
     context.out.bulk(since.subsec_micros().to_string().as_bytes());

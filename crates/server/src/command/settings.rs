@@ -52,6 +52,7 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
         ("port", config.listen.port().to_string()),
         ("proto-max-bulk-len", config.limits.bulk_bytes.to_string()),
         ("replicaof", String::new()),
+        ("slaveof", String::new()),
         ("requirepass", String::from_utf8_lossy(&password).into_owned()),
         ("tracking-table-max-keys", server.databases.listeners.tracking.keys_max().to_string()),
         ("timeout", limits.idle_seconds.to_string()),
@@ -127,6 +128,26 @@ enum Change {
     SlowEntries(usize),
     NewUsersChannels(bool),
     Denials(usize),
+    /// It is to be as it is.
+    Nothing,
+}
+
+/// Settings of the start, which may be set to what they are.
+const FIXED: [(&str, &str); 4] = [
+    ("bind", IMMUTABLE),
+    ("dir", IMMUTABLE),
+    ("port", "Unable to listen on this port: it is chosen when the server starts"),
+    ("proto-max-bulk-len", IMMUTABLE),
+];
+const IMMUTABLE: &str = "can't set immutable config";
+
+/// What is asked for by the name of one of [`FIXED`].
+fn fixed(server: &Server, name: &[u8], value: &[u8]) -> Option<Result<Change, Fault>> {
+    let (known, why) = FIXED.iter().find(|(known, _)| is_word(name, known))?;
+    let is_present =
+        |(name, present): &(&str, String)| name == known && present.as_bytes() == value;
+    let is_same = settings(server).iter().any(is_present);
+    Some(if is_same { Ok(Change::Nothing) } else { Err(refused(name, why)) })
 }
 
 /// What channels new users may use.
@@ -170,8 +191,10 @@ fn check_names(server: &Server, names: &[&[u8]]) -> Done {
     }
     for (at, name) in names.iter().enumerate() {
         let remembered = remembered::name_of(name);
-        if remembered.is_none() && !CHANGEABLE.iter().any(|known| is_word(name, known)) {
-            return Err(refused(name, "can't set immutable config"));
+        let is_fixed = FIXED.iter().any(|(known, _)| is_word(name, known));
+        let may_change = is_fixed || CHANGEABLE.iter().any(|known| is_word(name, known));
+        if remembered.is_none() && !may_change {
+            return Err(refused(name, IMMUTABLE));
         }
         let is_same = |other: &&[u8]| {
             other.eq_ignore_ascii_case(name)
@@ -267,15 +290,21 @@ fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let names: Vec<&[u8]> = args.iter_from(2).step_by(2).collect();
     check_names(server, &names)?;
     let values = args.iter_from(3).step_by(2);
-    let changes = names.iter().zip(values).map(|(name, value)| change(name, value));
+    let changes = names
+        .iter()
+        .zip(values)
+        .map(|(name, value)| fixed(server, name, value).unwrap_or_else(|| change(name, value)));
     for change in changes.collect::<Result<Vec<Change>, Fault>>()? {
         match change {
             Change::Fsync(fsync) => server.databases.set_fsync(fsync),
             Change::Clients(clients) => server.limits.write().clients = clients,
             Change::IdleSeconds(seconds) => server.limits.write().idle_seconds = seconds,
             Change::Events(events) => server.databases.set_events(events),
-            Change::TrackedKeys(keys) => server.databases.listeners.tracking.set_keys_max(keys),
-            Change::Subscribers(None) => {}
+            Change::TrackedKeys(keys) => {
+                let listeners = &server.databases.listeners;
+                listeners.tracking.set_keys_max(&listeners.limits, keys);
+            }
+            Change::Subscribers(None) | Change::Nothing => {}
             Change::Subscribers(Some(limit)) => {
                 server.databases.listeners.limits.set_subscribers(limit);
             }

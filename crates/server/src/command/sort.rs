@@ -215,8 +215,10 @@ fn sorted(
         return Err(WRONG_TYPE.into());
     }
     let meta = context.txn.meta(&entry)?;
-    if options.unsorted && entry.kind == Kind::Set && options.store.is_some() {
-        // As in Redis: the order of a list that is made of a set is to be known.
+    let is_known = options.store.is_some() || context.client.script_began.is_some();
+    if options.unsorted && entry.kind == Kind::Set && is_known {
+        // As in Redis: the order of a list that is made of a set is to be known, and what a script
+        // gets.
         (options.unsorted, options.by, options.alpha) = (false, None, true);
     }
     let range = limits(options, meta.count);

@@ -250,7 +250,7 @@ fn run_all(context: &mut Context<'_, '_>, queue: &Queue) -> Done {
         let call = (command, slot, args);
         let denied = permission::refusal(server, context.client, call, Place::Transaction);
         if let Some(refusal) = denied {
-            server.metrics.by_command.count_rejected(slot);
+            server.metrics.by_command.count_rejected(slot, 1);
             context.out.error(&no_longer_allowed(refusal.reason));
             continue;
         }
@@ -276,7 +276,7 @@ fn run_all(context: &mut Context<'_, '_>, queue: &Queue) -> Done {
         server.metrics.count(slot, 1, took);
         note_slow(server, &context.client.info, took, call);
         if failed {
-            server.metrics.by_command.count_failed(slot);
+            server.metrics.by_command.count_failed(slot, 1);
         }
     }
     Ok(())

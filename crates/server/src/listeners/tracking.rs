@@ -186,9 +186,10 @@ impl Tracking {
         self.keys_max.load(Ordering::Relaxed)
     }
 
-    /// Changes how many keys are remembered.
-    pub(crate) fn set_keys_max(&self, keys: usize) {
+    /// Changes how many keys are remembered: those beyond are forgotten at once.
+    pub(crate) fn set_keys_max(&self, limits: &Arc<MessageLimits>, keys: usize) {
         self.keys_max.store(keys, Ordering::Relaxed);
+        self.make_room(limits, None);
     }
 
     /// Registers a client, or changes how it tracks. Returns true if it is new.
@@ -256,20 +257,20 @@ impl Tracking {
             self.items.fetch_add(1, Ordering::Relaxed);
         }
         drop(part);
-        self.make_room(limits, key);
+        self.make_room(limits, Some(key));
     }
 
     /// Forgets keys other than this one while there are more than may be: those that have read them
     /// are told that they are old.
-    fn make_room(&self, limits: &Arc<MessageLimits>, newest: &[u8]) {
+    fn make_room(&self, limits: &Arc<MessageLimits>, newest: Option<&[u8]>) {
         let most = self.keys_max();
-        let first = Self::part_of(newest);
+        let first = newest.map_or(0, Self::part_of);
         for part in (first..PARTS).chain(0..first).map(|at| &self.parts[at]) {
             loop {
                 if most == 0 || self.keys.load(Ordering::Relaxed) <= most {
                     return;
                 }
-                let some = part.lock().keys().find(|key| ***key != *newest).cloned();
+                let some = part.lock().keys().find(|key| newest != Some(&***key)).cloned();
                 let Some(key) = some else { break };
                 self.tell_readers(limits, &key, 0);
             }

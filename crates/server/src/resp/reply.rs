@@ -117,8 +117,9 @@ impl Reply {
         self.end_line();
     }
 
+    /// Counts an error of this text that is written in another way, by its code.
     #[cold]
-    fn note_error(&mut self, text: &str) {
+    pub fn note_error(&mut self, text: &str) {
         let code = text.split([' ', '\r', '\n']).next().unwrap_or_default();
         if code.len() <= CODE_BYTES_MAX && self.codes.len() < CODES_MAX {
             self.codes.push(code.to_owned());
@@ -130,6 +131,17 @@ impl Reply {
     #[must_use]
     pub fn has_errors(&self) -> bool {
         !self.codes.is_empty()
+    }
+
+    /// How many errors were written since their codes were taken.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.codes.len()
+    }
+
+    /// Takes all errors back but the first `len`.
+    pub fn truncate_errors(&mut self, len: usize) {
+        self.codes.truncate(len);
     }
 
     /// The codes of the errors that were written since this was called last.

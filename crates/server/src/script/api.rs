@@ -62,6 +62,11 @@ pub(super) fn on_error(state: &mut LuaState) -> LuaResult<u32> {
     let made = state.create_table();
     let key = state.create_string(b"err");
     made.raw_set(state, key, text)?;
+    if let Val::Table(table) = error
+        && convert::is_counted(state, Table::from_gc_ref(table))
+    {
+        convert::mark_counted(state, Val::Table(made.gc_ref()))?;
+    }
     if let Some((source, line)) = place(state) {
         let sha = SHA.with_borrow(Clone::clone);
         let place = state.create_string(format!("{sha}, on {source}:{line}.").as_bytes());
@@ -148,8 +153,8 @@ fn gather(state: &LuaState, words: &mut OwnedArgs) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Calls a command; the error's text if that fails before it replies.
-fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, String>> {
+/// Calls a command; the error's text and its table if that fails.
+fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, (String, Val)>> {
     let taken = running(|running| {
         if running.is_over() {
             return None;
@@ -162,11 +167,13 @@ fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, String>> {
     let Some(Some((mut words, mut out, host))) = taken else {
         return Err(end_script(state));
     };
-    let called = match gather(state, &mut words) {
+    // What is no call has no command that its error is counted with.
+    let is_call = gather(state, &mut words);
+    let called = match is_call {
         Ok(()) => host.borrow_mut().call(words.args(), &mut out),
         Err(text) => Err(Refused::Text(text.into())),
     };
-    let result = match called {
+    let result: LuaResult<Result<Val, String>> = match called {
         Ok(()) if out.overflowed() => Ok(Err("ERR the reply is too large".to_owned())),
         Ok(()) => match out.bytes() {
             [b'-', text @ ..] => {
@@ -182,21 +189,28 @@ fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, String>> {
         }
     };
     running(|running| (running.words, running.out) = (words, out));
-    result
+    let text = match result? {
+        Ok(value) => return Ok(Ok(value)),
+        Err(text) => text,
+    };
+    let error = convert::error_table(state, text.as_bytes(), is_call.is_ok())?;
+    Ok(Err((text, error)))
 }
 
 fn call(state: &mut LuaState) -> LuaResult<u32> {
     match call_command(state)? {
         Ok(value) => state.push(value),
-        Err(text) => return raise(state, &text),
+        Err((text, error)) => {
+            state.error_object = Some(error);
+            return Err(runtime_error(text));
+        }
     }
     Ok(1)
 }
 
 fn pcall(state: &mut LuaState) -> LuaResult<u32> {
     match call_command(state)? {
-        Ok(value) => state.push(value),
-        Err(text) => return push_error(state, &text),
+        Ok(value) | Err((_, value)) => state.push(value),
     }
     Ok(1)
 }

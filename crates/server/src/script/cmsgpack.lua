@@ -7,14 +7,12 @@ local pack_bytes, unpack_bytes = struct.pack, struct.unpack
 -- Tables that are nested deeper are packed as nil.
 local DEPTH_MAX = 16
 
--- A whole number of `count` bytes, the highest first.
+-- A whole number of 2, 4 or 8 bytes, the highest first.
 local function whole(value, count)
-    local out = {}
-    for at = count, 1, -1 do
-        out[at] = char(value % 256)
-        value = floor(value / 256)
-    end
-    return concat(out)
+    if count == 2 then return char(floor(value / 256), value % 256) end
+    if count == 8 then return whole(floor(value / 2 ^ 32), 4) .. whole(value % 2 ^ 32, 4) end
+    return char(floor(value / 2 ^ 24), floor(value / 2 ^ 16) % 256, floor(value / 256) % 256,
+        value % 256)
 end
 
 local function pack_number(value)
@@ -90,19 +88,25 @@ end
 
 local text, at
 
-local function take(count)
+-- Steps over bytes; returns where the first and the last one are.
+local function pass(count)
     if at + count - 1 > #text then error("Missing bytes in input.", 0) end
     local from = at
     at = at + count
-    return sub(text, from, at - 1)
+    return from, at - 1
 end
 
+local function take(count)
+    return sub(text, pass(count))
+end
+
+-- A whole number of 1, 2, 4 or 8 bytes.
 local function number_of(count)
-    local value = 0
-    for c = 1, count do
-        value = value * 256 + byte(take(1))
-    end
-    return value
+    if count == 8 then return number_of(4) * 2 ^ 32 + number_of(4) end
+    local a, b, c, d = byte(text, pass(count))
+    if count == 1 then return a end
+    if count == 2 then return a * 256 + b end
+    return ((a * 256 + b) * 256 + c) * 256 + d
 end
 
 local function signed(count)
@@ -157,7 +161,7 @@ local forms = {
 }
 
 unpack_one = function()
-    local first = byte(take(1))
+    local first = number_of(1)
     if first < 128 then return first end
     if first >= 224 then return first - 256 end
     if first < 144 then return map(first - 128) end

@@ -27,6 +27,39 @@ pub(super) fn table_of(state: &mut LuaState, name: &str, value: Val) -> LuaResul
     Ok(Val::Table(table.gc_ref()))
 }
 
+/// The field of an error's table that says that the error was counted when its command failed.
+pub(super) const COUNTED: &str = "ignore_error_stats_update";
+
+/// The table of an error, which was counted or not.
+pub(super) fn error_table(state: &mut LuaState, text: &[u8], counted: bool) -> LuaResult<Val> {
+    let text = state.create_string(text);
+    let error = table_of(state, "err", text)?;
+    if counted {
+        mark_counted(state, error)?;
+    }
+    Ok(error)
+}
+
+/// Says of the table of an error that the error was counted.
+pub(super) fn mark_counted(state: &mut LuaState, error: Val) -> LuaResult<()> {
+    let Val::Table(table) = error else { return Ok(()) };
+    let key = state.create_string(COUNTED.as_bytes());
+    Table::from_gc_ref(table).raw_set(state, key, Val::Bool(true))
+}
+
+/// Returns true if the error of a table was counted.
+pub(super) fn is_counted(state: &mut LuaState, table: Table) -> bool {
+    !matches!(field(state, table, COUNTED), Val::Nil | Val::Bool(false))
+}
+
+/// Writes an error, which is counted unless it was.
+fn error_line(out: &mut Reply, is_counted: bool, text: &[u8], place: &str) {
+    if !is_counted {
+        out.note_error(&String::from_utf8_lossy(text));
+    }
+    line(out, b'-', text, place);
+}
+
 /// The next reply of `from` as a value.
 #[expect(clippy::cast_precision_loss, reason = "numbers of scripts are floats")]
 pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
@@ -42,10 +75,7 @@ pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
             let text = state.create_string(line);
             table_of(state, "ok", text)
         }
-        b'-' => {
-            let text = state.create_string(line);
-            table_of(state, "err", text)
-        }
+        b'-' => error_table(state, line, true),
         b'#' => Ok(Val::Bool(line == b"t")),
         b',' => {
             let number = Val::Num(number::parse_f64(line).unwrap_or(f64::NAN));
@@ -80,6 +110,13 @@ pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
             }
             Ok(Val::Table(table.gc_ref()))
         }
+        b'|' => {
+            // Scripts are not told of attributes.
+            for _ in 0..len().saturating_mul(2) {
+                value(state, from)?;
+            }
+            value(state, from)
+        }
         b'%' | b'~' => {
             let table = state.create_table();
             for _ in 0..len() {
@@ -94,10 +131,15 @@ pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
     }
 }
 
+/// A text whose line ends are spaces.
+fn one_line(text: &[u8]) -> Vec<u8> {
+    let clean = |byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte };
+    text.iter().map(clean).collect()
+}
+
 fn line(out: &mut Reply, kind: u8, text: &[u8], more: &str) {
-    let clean = text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte });
     let mut line = vec![kind];
-    line.extend(clean);
+    line.extend(one_line(text));
     line.extend_from_slice(more.as_bytes());
     line.extend_from_slice(b"\r\n");
     out.raw(&line);
@@ -107,7 +149,7 @@ fn line(out: &mut Reply, kind: u8, text: &[u8], more: &str) {
 pub(super) fn error(state: &mut LuaState, value: Val, out: &mut Reply) {
     let Val::Table(table) = value else {
         let text = bytes(state, value).unwrap_or_else(|| b"unknown error".to_vec());
-        return line(out, b'-', &[b"ERR ", &text[..]].concat(), "");
+        return error_line(out, false, &[b"ERR ", &text[..]].concat(), "");
     };
     let table = Table::from_gc_ref(table);
     let text = field(state, table, "err");
@@ -115,7 +157,7 @@ pub(super) fn error(state: &mut LuaState, value: Val, out: &mut Reply) {
     let place = field(state, table, "place");
     let place = bytes(state, place)
         .map_or(String::new(), |place| format!(" script: {}", String::from_utf8_lossy(&place)));
-    line(out, b'-', &text, &place);
+    error_line(out, is_counted(state, table), &text, &place);
 }
 
 /// Writes a value that a script returns.
@@ -155,8 +197,12 @@ fn reply_at(state: &mut LuaState, value: Val, out: &mut Reply, depth: usize) {
 fn table_reply(state: &mut LuaState, table: Table, out: &mut Reply, depth: usize) {
     for (name, kind) in [("err", b'-'), ("ok", b'+')] {
         let text = field(state, table, name);
-        if let Some(text) = bytes(state, text) {
-            return line(out, kind, &text, "");
+        match bytes(state, text) {
+            Some(text) if kind == b'-' => {
+                return error_line(out, is_counted(state, table), &text, "");
+            }
+            Some(text) => return line(out, kind, &text, ""),
+            None => {}
         }
     }
     if let Val::Num(number) = field(state, table, "double") {
@@ -187,7 +233,7 @@ fn table_reply(state: &mut LuaState, table: Table, out: &mut Reply, depth: usize
     }
     let big = field(state, table, "big_number");
     if let Some(big) = bytes(state, big) {
-        return if out.resp3 { line(out, b'(', &big, "") } else { out.bulk(&big) };
+        return if out.resp3 { line(out, b'(', &big, "") } else { out.bulk(&one_line(&big)) };
     }
     if let Val::Table(inner) = field(state, table, "verbatim_string") {
         let text = field(state, Table::from_gc_ref(inner), "string");

@@ -12,7 +12,7 @@ use super::{
     End, MEMORY_BYTES_MAX, api, convert, lib_bit, lib_coroutine, lib_lua, lib_struct, running,
     sandbox,
 };
-use crate::resp::Reply;
+use crate::{random::Random, resp::Reply};
 
 /// Instructions between two looks at the limits: some ten microseconds' worth.
 const LOOK_INSTRUCTIONS: i32 = 1000;
@@ -132,6 +132,7 @@ impl Engine {
         // Each collection is done as a whole: between its steps the interpreter would hand out
         // strings that the rest of the collection takes away.
         state.gc.gc_state.gc_stepmul = 0;
+        state.rng_state = Random::new().next();
         Ok(Self { lua, globals, protect, on_error, kept })
     }
 
@@ -177,8 +178,6 @@ impl Engine {
     /// Has what runs next looked at, from its first instructions on.
     pub(super) fn limit(&mut self) {
         let state = self.lua.state_mut();
-        // As each script finds it, whatever ran before.
-        state.rng_state = 1;
         state.hook.hook_mask = MASK_COUNT;
         state.hook.allow_hook = true;
         (state.hook.base_hook_count, state.hook.hook_count) =

@@ -22,6 +22,9 @@ const GONE: [&str; 9] =
 const LIBRARIES: [&str; 9] =
     ["bit", "cjson", "cmsgpack", "coroutine", "math", "redis", "string", "struct", "table"];
 
+/// What compiled code begins with, which is never loaded.
+const BINARY: &[u8] = b"\x1bLua";
+
 /// The table that lies after an empty one that a script sees.
 fn real(state: &LuaState, value: Val) -> Option<Val> {
     let Val::Table(_) = value else { return None };
@@ -147,7 +150,27 @@ fn byte(state: &mut LuaState) -> LuaResult<u32> {
     if last.saturating_sub(first) >= MAX_VALUES as i64 {
         return Err(located(state, "string slice too long"));
     }
-    string::str_byte(state)
+    let Val::Str(of) = argument(state, 0) else { return string::str_byte(state) };
+    let data = state.gc.string_arena.get(of).map_or(&b""[..], |string| string.data());
+    let range = usize::try_from(first - 1).unwrap_or(0)..usize::try_from(last).unwrap_or(0);
+    let bytes = data.get(range).unwrap_or_default().to_vec();
+    bytes.iter().for_each(|byte| state.push(Val::Num(f64::from(*byte))));
+    Ok(bytes.len() as u32)
+}
+
+/// As Lua's, without a copy of the whole string.
+fn sub(state: &mut LuaState) -> LuaResult<u32> {
+    let Val::Str(of) = argument(state, 0) else { return string::str_sub(state) };
+    let len = len_of(state, argument(state, 0)) as i64;
+    let place = |place: i64| if place < 0 { (len + place + 1).max(0) } else { place };
+    let first = place(state.check_integer(2)?).max(1);
+    let last = place(state.opt_integer(3, -1)?).min(len);
+    let data = state.gc.string_arena.get(of).map_or(&b""[..], |string| string.data());
+    let range = usize::try_from(first - 1).unwrap_or(0)..usize::try_from(last).unwrap_or(0);
+    let part = data.get(range).unwrap_or_default().to_vec();
+    let part = state.create_string(&part);
+    state.push(part);
+    Ok(1)
 }
 
 /// Widths of more than two digits are refused, as Lua does.
@@ -201,9 +224,19 @@ fn concat(state: &mut LuaState) -> LuaResult<u32> {
     table::tab_concat(state)
 }
 
+/// A function as bytes, which can only be refused: there is nothing in them.
+fn dump(state: &mut LuaState) -> LuaResult<u32> {
+    let Val::Function(_) = argument(state, 0) else {
+        return Err(state.type_error(1, "function"));
+    };
+    let bytes = state.create_string(BINARY);
+    state.push(bytes);
+    Ok(1)
+}
+
 fn loadstring(state: &mut LuaState) -> LuaResult<u32> {
     let source = convert::bytes(state, argument(state, 0)).unwrap_or_default();
-    if source.first() == Some(&0x1b) {
+    if source.first() == BINARY.first() {
         let text = state.create_string(b"attempt to load a binary chunk");
         state.push(Val::Nil);
         state.push(text);
@@ -226,6 +259,17 @@ fn protect(lua: &mut Lua, real: Table) -> LuaResult<Table> {
     let registry = Table::from_gc_ref(state.registry);
     registry.raw_set(state, Val::Table(proxy.gc_ref()), Val::Table(real.gc_ref()))?;
     Ok(proxy)
+}
+
+/// Shows a table that stands for the metatable of a protected one, which scripts cannot change.
+fn show_metatable(lua: &mut Lua, proxy: Table) -> LuaResult<()> {
+    let empty = lua.create_table();
+    let shown = protect(lua, empty)?;
+    let state = lua.state_mut();
+    let meta = state.gc.tables.get(proxy.gc_ref()).and_then(|proxy| proxy.metatable());
+    let Some(meta) = meta else { return Ok(()) };
+    let key = state.create_string(b"__metatable");
+    Table::from_gc_ref(meta).raw_set(state, key, Val::Table(shown.gc_ref()))
 }
 
 /// As [`protect`], and what is not in the table is an error.
@@ -276,13 +320,11 @@ pub(super) fn close(lua: &mut Lua, globals: Table) -> LuaResult<()> {
     let (key, registry) = (state.create_string(b"next"), Table::from_gc_ref(state.registry));
     let function = globals.raw_get(state, key)?;
     registry.raw_set(state, key, function)?;
-    replace(lua, "string", &[("byte", byte), ("format", format), ("rep", rep)])?;
+    let strings: [(&str, RustFn); 5] =
+        [("byte", byte), ("dump", dump), ("format", format), ("rep", rep), ("sub", sub)];
+    replace(lua, "string", &strings)?;
     replace(lua, "string", &lib_pattern::FUNCTIONS)?;
     replace(lua, "table", &[("concat", concat)])?;
-    if let Val::Table(of) = lua.get_global_val("string") {
-        let key = lua.create_string(b"dump");
-        lua.table_raw_set(&Table::from_gc_ref(of), key, Val::Nil)?;
-    }
     for name in LIBRARIES {
         let Val::Table(of) = lua.get_global_val(name) else { continue };
         let proxy = protect(lua, Table::from_gc_ref(of))?;
@@ -301,6 +343,7 @@ pub(super) fn close(lua: &mut Lua, globals: Table) -> LuaResult<()> {
     }
     refuse_absent(lua, globals)?;
     let proxy = protect(lua, globals)?;
+    show_metatable(lua, proxy)?;
     lua.set_global_val("_G", Val::Table(proxy.gc_ref()))?;
     lua.state_mut().global = proxy.gc_ref();
     Ok(())

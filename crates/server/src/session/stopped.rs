@@ -12,7 +12,7 @@ use tokio::time::Sleep;
 
 use super::{Session, count_errors};
 use crate::{
-    command::{COMMANDS, Command, Flags, Takes},
+    command::{self, COMMANDS, Command, Flags, Takes},
     db::now_ms,
     encode::entry::Kind,
     fault::Wait,
@@ -148,18 +148,22 @@ impl Session {
             Some(Stopped::Blocked(one)) => Some(COMMANDS.slot_of(one.command, one.args.args())),
             _ => None,
         };
-        self.look_again(server, out);
+        let ended = self.look_again(server, out);
         // A command that has waited is counted once it has replied, unless it was rejected.
         let running = self.running.take().filter(|_| !self.has_stopped());
-        if let Some(slot) = running {
-            server.metrics.count(slot, 1, began.elapsed());
+        if let (Some(slot), Some(blocked)) = (running, ended) {
+            let took = began.elapsed();
+            server.metrics.count(slot, 1, took);
+            let call = (blocked.command, blocked.args.args());
+            command::note_slow(server, &self.client.info, took, call);
         }
         count_errors(server, out);
     }
 
-    fn look_again(&mut self, server: &Server, out: &mut Reply) {
+    /// As [`Session::go_on`]; returns the blocked command if it has replied.
+    fn look_again(&mut self, server: &Server, out: &mut Reply) -> Option<Box<Blocked>> {
         match self.stopped.take() {
-            None | Some(Stopped::Paused(_)) => {}
+            None | Some(Stopped::Paused(_)) => None,
             Some(Stopped::Blocked(mut blocked)) => {
                 let mut cx = Context::from_waker(std::task::Waker::noop());
                 let reason = match blocked.reason.take() {
@@ -171,9 +175,10 @@ impl Session {
                 };
                 if self.ends(server, &mut blocked, reason, out) {
                     self.end_waiting(server, &blocked);
-                } else {
-                    self.stopped = Some(Stopped::Blocked(blocked));
+                    return Some(blocked);
                 }
+                self.stopped = Some(Stopped::Blocked(blocked));
+                None
             }
         }
     }
@@ -191,7 +196,11 @@ impl Session {
             Some(Reason::TimeIsOver | Reason::Woken(Wake::GivenUp)) => {
                 (blocked.wait.on_timeout)(out);
             }
-            Some(Reason::Woken(Wake::Refused)) => out.error(UNBLOCKED),
+            Some(Reason::Woken(Wake::Refused)) => {
+                let slot = COMMANDS.slot_of(blocked.command, blocked.args.args());
+                server.metrics.by_command.count_failed(slot, 1);
+                out.error(UNBLOCKED);
+            }
             Some(Reason::Woken(Wake::Written)) => return self.run_again(server, blocked, out),
         }
         true
@@ -219,7 +228,7 @@ impl Session {
         let slot = COMMANDS.slot_of(call.0, call.1);
         if let Some(text) = self.denial(server, (call.0, slot, call.1)) {
             self.running = None;
-            server.metrics.by_command.count_rejected(slot);
+            server.metrics.by_command.count_rejected(slot, 1);
             out.error(&text);
             return true;
         }
