@@ -102,10 +102,10 @@ fn damaged(key: &[u8]) -> Error {
     Error::InvalidArgument(what.into())
 }
 
-/// Writes all libraries of functions, and all keys that have not ended at `now_ms`, as a dump: those of the snapshot, or as they
-/// are if there is none. Memory is bounded by one element of a value; by the value, if it is a
-/// stream. `go_on` is asked after each key; a dump that was not completed has no end, and is
-/// refused by every reader.
+/// Writes all libraries of functions, and all keys that have not ended at `now_ms`, as a dump:
+/// those of the snapshot, or as they are if there is none. Memory is bounded by one element of a
+/// value; by the value, if it is a stream. `go_on` is asked after each key; a dump that was not
+/// completed has no end, and is refused by every reader.
 ///
 /// # Errors
 ///

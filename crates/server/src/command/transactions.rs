@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{
     acl::{Place, Reason},
-    commit,
     fault::Fault,
     locks::Held,
     places::LearnWhere,
@@ -207,6 +206,8 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         return Err(Fault::TakesLong);
     }
     let done = run_all(context, &queue);
+    // What was not committed is forgotten.
+    context.libraries = None;
     if is_brief && matches!(done, Err(Fault::TakesLong)) {
         // Nothing has happened: it is run again from its first command on.
         set_queue(context.client, Some(queue));
@@ -265,7 +266,7 @@ fn run_all(context: &mut Context<'_, '_>, queue: &Queue) -> Done {
         }
     }
     (context.in_exec, context.learns) = (false, learns);
-    commit::transaction(&mut context.txn)?;
+    context.commit_so_far()?;
     drop(locks);
     for (call, slot, took, failed) in calls {
         server.metrics.count(slot, 1, took);

@@ -27,8 +27,8 @@ pub(super) fn table_of(state: &mut LuaState, name: &str, value: Val) -> LuaResul
     Ok(Val::Table(table.gc_ref()))
 }
 
-/// A table for elements that take as many bytes each, which the interpreter does not count when they
-/// are set from here.
+/// A table for elements that take this number of bytes each, which the interpreter does not count
+/// when they are set from here.
 fn sized_table(state: &mut LuaState, elements: usize, bytes: usize) -> LuaResult<Table> {
     let bytes = elements.saturating_mul(bytes);
     memory::check(state, bytes)?;

@@ -17,8 +17,8 @@ use super::{
 const GONE: [&str; 9] =
     ["dofile", "getfenv", "loadfile", "newproxy", "print", "setfenv", "module", "require", "arg"];
 
-/// The most bytes of a name of code that are kept: more than errors show (`LUA_IDSIZE` of Lua 5.1 is
-/// 60).
+/// The most bytes of a name of code that are kept: more than the 60 that errors show (`LUA_IDSIZE`
+/// of Lua 5.1).
 const NAME_BYTES_MAX: usize = 100;
 
 /// The libraries that scripts cannot change.

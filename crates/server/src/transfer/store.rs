@@ -66,9 +66,9 @@ impl Store {
         }
     }
 
-    /// Writes all keys that have not ended, and the libraries of functions, as a dump, which Redis 7.0 and later load (7.4 and
-    /// later if it has hashes with fields that end). Memory is
-    /// bounded by one element of a value; by the value, if it is a stream. `go_on` is asked now and
+    /// Writes all keys that have not ended, and the libraries of functions, as a dump, which Redis
+    /// 7.0 and later load (7.4 and later if it has hashes with fields that end). Memory is bounded
+    /// by one element of a value; by the value, if it is a stream. `go_on` is asked now and
     /// then; a dump that was not completed has no end, and is refused by every reader.
     ///
     /// # Errors
