@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     acl::{Place, Reason},
+    clients::ClientInfo,
     fault::Fault,
     locks::Held,
     places::LearnWhere,
@@ -50,6 +51,12 @@ impl Queue {
         self.bytes
     }
 
+    /// Has what `CLIENT LIST` says of the client tell of it.
+    pub(crate) fn show(&self, info: &ClientInfo) {
+        info.queued.store(self.len(), Ordering::Relaxed);
+        info.queued_bytes.store(self.bytes, Ordering::Relaxed);
+    }
+
     /// Returns true if a command is among them that may write.
     pub(crate) fn writes(&self) -> bool {
         self.commands.iter().any(|(command, _)| command.flags.has(Flags::WRITE))
@@ -81,8 +88,13 @@ impl Queue {
 }
 
 fn set_queue(client: &mut Client, queue: Option<Queue>) -> Option<Queue> {
-    let queued = queue.as_ref().map_or(usize::MAX, Queue::len);
-    client.info.queued.store(queued, Ordering::Relaxed);
+    match &queue {
+        Some(queue) => queue.show(&client.info),
+        None => {
+            client.info.queued.store(usize::MAX, Ordering::Relaxed);
+            client.info.queued_bytes.store(0, Ordering::Relaxed);
+        }
+    }
     std::mem::replace(&mut client.queue, queue)
 }
 
