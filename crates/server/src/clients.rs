@@ -53,6 +53,8 @@ pub(crate) struct ClientInfo {
     pub(crate) was_slow: AtomicBool,
     /// Commands queued by `MULTI`; -1 (as a wrapped number) if there is none.
     pub(crate) queued: AtomicUsize,
+    /// Bytes that these take.
+    pub(crate) queued_bytes: AtomicUsize,
     pub(crate) query_bytes: AtomicUsize,
     /// Of these, bytes that came and are no commands that were run.
     pub(crate) query_used: AtomicUsize,
@@ -100,6 +102,7 @@ impl ClientInfo {
             no_evict: AtomicBool::new(false),
             was_slow: AtomicBool::new(false),
             queued: AtomicUsize::new(usize::MAX),
+            queued_bytes: AtomicUsize::new(0),
             query_bytes: AtomicUsize::new(0),
             query_used: AtomicUsize::new(0),
             reply_bytes: AtomicUsize::new(0),
@@ -355,6 +358,7 @@ fn letters(info: &ClientInfo) -> String {
 pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
     let queued = info.queued.load(Ordering::Relaxed);
     let multi = if queued == usize::MAX { -1 } else { i64::try_from(queued).unwrap_or(i64::MAX) };
+    let multi_bytes = info.queued_bytes.load(Ordering::Relaxed);
     let (library, version) = info.library.lock().clone();
     let user = info.user.lock().as_ref().map(|account| account.user());
     let user =
@@ -372,7 +376,7 @@ pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
     format!(
         "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db={} sub={sub} psub={psub} \
          ssub={ssub} multi={multi} qbuf={query_used} qbuf-free={query_free} argv-mem=0 \
-         multi-mem=0 rbs={reply} rbp={reply} obl=0 oll={oll} omem={omem} tot-mem={} events=r \
+         multi-mem={multi_bytes} rbs={reply} rbp={reply} obl=0 oll={oll} omem={omem} tot-mem={} events=r \
          cmd={} user={user} \
          redir={redirect} resp={} lib-name={} lib-ver={}",
         info.id,
@@ -383,7 +387,7 @@ pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
         info.idle_seconds(),
         letters(info),
         info.database.load(Ordering::Relaxed),
-        query + reply + omem,
+        query + reply + omem + multi_bytes,
         last_command,
         info.resp.load(Ordering::Relaxed),
         library,

@@ -10,11 +10,14 @@ use std::{
     },
 };
 
-use rhumb::{Error, Snapshot};
+use rhumb::{Error, Slice, Snapshot};
 
 use crate::{
     db::{Databases, now_ms},
-    encode::{Entry, Kind, format::DATABASES},
+    encode::{
+        Entry, Kind,
+        format::{DATABASES, SYSTEM_FUNCTION},
+    },
     rdb::{
         DumpWriter, Item, ValueBytes, ValueKind, begin_ending_hash, begin_value, push_end,
         push_item, type_of,
@@ -85,6 +88,8 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Written {
     pub(crate) keys: u64,
+    /// Libraries of functions.
+    pub(crate) functions: u64,
     /// Keys that had ended, and are not in it.
     pub(crate) ended: u64,
     pub(crate) bytes: u64,
@@ -97,10 +102,10 @@ fn damaged(key: &[u8]) -> Error {
     Error::InvalidArgument(what.into())
 }
 
-/// Writes all keys that have not ended at `now_ms` as a dump: those of the snapshot, or as they
-/// are if there is none. Memory is bounded by one element of a value; by the value, if it is a
-/// stream. `go_on` is asked after each key; a dump that was not completed has no end, and is
-/// refused by every reader.
+/// Writes all libraries of functions, and all keys that have not ended at `now_ms`, as a dump:
+/// those of the snapshot, or as they are if there is none. Memory is bounded by one element of a
+/// value; by the value, if it is a stream. `go_on` is asked after each key; a dump that was not
+/// completed has no end, and is refused by every reader.
 ///
 /// # Errors
 ///
@@ -114,6 +119,17 @@ pub(crate) fn write<E: From<Error> + From<io::Error>>(
 ) -> Result<Written, E> {
     let mut writer = DumpWriter::begin(to, now_ms)?;
     let mut all = Written::default();
+    let mut write_library = |pair: rhumb::Result<(Slice, Slice)>| -> Result<(), E> {
+        all.functions += 1;
+        Ok(writer.library(&pair?.1)?)
+    };
+    match snapshot {
+        Some(snapshot) => snapshot
+            .keyspace(&databases.system)?
+            .prefix(SYSTEM_FUNCTION)
+            .try_for_each(&mut write_library)?,
+        None => databases.system.prefix(SYSTEM_FUNCTION).try_for_each(&mut write_library)?,
+    }
     for database in 0..DATABASES {
         let mut txn = Txn::new(databases, databases.number(database), now_ms);
         txn.snapshot = snapshot;

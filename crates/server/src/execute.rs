@@ -135,6 +135,7 @@ impl<'s> Runner<'_, 's> {
             learns: LearnWhere::Nowhere,
             spent: Cell::default(),
             absent: 0,
+            libraries: None,
         }
     }
 

@@ -9,7 +9,8 @@ use crate::{
     db::Databases,
     encode::format::SYSTEM_FUNCTION,
     log::{Event, Log},
-    script::{self, Functions, Libraries},
+    script::{self, Functions, Libraries, Library},
+    txn::Writes,
 };
 
 fn key(name: &str) -> Vec<u8> {
@@ -43,6 +44,15 @@ pub(crate) fn open(databases: &Databases, log: &Log) -> Result<Functions> {
     Ok(functions)
 }
 
+/// The writes that make one set of libraries another one.
+pub(crate) fn changes(before: &Libraries, all: &Libraries) -> Writes {
+    let gone = before.iter().filter(|library| !all.has(&library.name));
+    let gone = gone.map(|library| (key(&library.name), None));
+    let is_new = |library: &&Arc<Library>| !before.iter().any(|other| Arc::ptr_eq(other, library));
+    let new = all.iter().filter(is_new);
+    gone.chain(new.map(|library| (key(&library.name), Some(library.code.to_vec())))).collect()
+}
+
 /// Puts these libraries in the place of all others: on the disk, and then for all clients. The
 /// caller holds [`Functions::change`].
 ///
@@ -52,13 +62,10 @@ pub(crate) fn open(databases: &Databases, log: &Log) -> Result<Functions> {
 pub(crate) fn put(databases: &Databases, functions: &Functions, all: Libraries) -> Result<()> {
     let before = functions.present();
     let mut batch = databases.engine.batch();
-    for library in before.iter().filter(|library| !all.has(&library.name)) {
-        batch.remove(&databases.system, key(&library.name));
-    }
-    for library in all.iter() {
-        let is_new = !before.iter().any(|other| Arc::ptr_eq(other, library));
-        if is_new {
-            batch.insert(&databases.system, key(&library.name), &library.code[..]);
+    for (key, code) in changes(&before, &all) {
+        match code {
+            Some(code) => batch.insert(&databases.system, key, code),
+            None => batch.remove(&databases.system, key),
         }
     }
     if !batch.is_empty() {

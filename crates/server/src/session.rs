@@ -382,7 +382,7 @@ impl Session {
                 return self.refuse("ERR too many bytes are queued by MULTI", out);
             }
             queue.push(command, args);
-            self.client.info.queued.store(queue.len(), Ordering::Relaxed);
+            queue.show(&self.client.info);
             return out.simple("QUEUED");
         }
         self.running = Some(slot);

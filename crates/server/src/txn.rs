@@ -68,6 +68,8 @@ pub(crate) struct Pending {
     /// Ranges of members that are removed before `writes` are written, with their databases'
     /// numbers: see [`Txn::remove_members`].
     pub(crate) ranges: Vec<(u8, KeyBound, KeyBound)>,
+    /// Writes to the keyspace of the server itself: libraries of functions.
+    pub(crate) system: Writes,
     /// For clients that listen, in the order in which it happened.
     pub(crate) told: Vec<Told>,
     /// How many of the commands wrote something.
@@ -90,7 +92,7 @@ pub(crate) struct Place {
 impl Pending {
     /// Returns true if nothing is to be written.
     pub(crate) fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.ranges.is_empty()
+        self.writes.is_empty() && self.ranges.is_empty() && self.system.is_empty()
     }
 
     /// The place before the command that comes next.

@@ -214,3 +214,27 @@ fn what_clients_wait_for_and_listen_to_is_counted() {
         expected.iter().all(|line| text.lines().any(|found| found == *line))
     });
 }
+
+#[test]
+fn what_a_transaction_has_queued_is_told_of_in_bytes() {
+    let (_dir, server, mut client) = common::start();
+    let mut other = Client::connect(server.address());
+    client.run("CLIENT SETNAME queueing");
+    let told = |other: &mut Client| {
+        let list = other.run("CLIENT LIST").text();
+        let line = list.lines().find(|line| line.contains("name=queueing")).unwrap().to_owned();
+        let field = |name: &str| {
+            let value = line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap();
+            value.parse::<i64>().unwrap()
+        };
+        [field("multi="), field("multi-mem="), field("tot-mem=")]
+    };
+    assert_eq!(told(&mut other)[..2], [-1, 0]);
+    client.run("MULTI");
+    assert_eq!(told(&mut other)[..2], [0, 0]);
+    client.call(&["SET", "k", &"v".repeat(10_000)]);
+    let [count, queued, all] = told(&mut other);
+    assert!(count == 1 && (10_000..11_000).contains(&queued) && all >= queued, "{queued} {all}");
+    client.run("EXEC");
+    assert_eq!(told(&mut other)[..2], [-1, 0]);
+}

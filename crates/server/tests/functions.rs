@@ -162,3 +162,104 @@ fn what_a_script_reads_is_tracked() {
     let push = Value::Push(vec![Value::bulk("invalidate"), Value::bulks(&["k"])]);
     assert!(told.contains(&push), "{told:?}");
 }
+
+/// A library with one function, which returns this.
+fn returning(name: &str, returned: &str) -> String {
+    format!(
+        "#!lua name={name}\nredis.register_function('{name}_f', function() return {returned} end)"
+    )
+}
+
+#[test]
+fn libraries_that_a_transaction_changes_are_committed_with_it() {
+    let (_dir, server, mut client) = start();
+    load(&mut client, &returning("gone", "1"));
+    let queue = |client: &mut Client, words: &[&str]| {
+        assert_eq!(client.call(words).text(), "QUEUED", "{words:?}");
+    };
+    // The commands that follow see what is changed; one that fails changes nothing.
+    client.run("MULTI");
+    queue(&mut client, &["FUNCTION", "LOAD", &returning("new", "2")]);
+    queue(&mut client, &["FUNCTION", "LOAD", &returning("new", "3")]);
+    queue(&mut client, &["FUNCTION", "DELETE", "gone"]);
+    queue(&mut client, &["FUNCTION", "DELETE", "gone"]);
+    queue(&mut client, &["FCALL", "new_f", "0"]);
+    queue(&mut client, &["FCALL", "gone_f", "0"]);
+    queue(&mut client, &["SET", "k", "1"]);
+    let Value::Array(replies) = client.run("EXEC") else { panic!("no replies") };
+    let text = |value: &Value| match value {
+        Value::Int(number) => number.to_string(),
+        other => other.text(),
+    };
+    let texts: Vec<String> = replies.iter().map(text).collect();
+    assert_eq!(
+        texts,
+        [
+            "new",
+            "ERR Library 'new' already exists",
+            "OK",
+            "ERR Library not found",
+            "2",
+            "ERR Function not found",
+            "OK"
+        ]
+    );
+    assert_eq!(client.run("FCALL new_f 0"), Value::Int(2));
+    // What is discarded, or depends on a key that was written, changes nothing.
+    client.run("MULTI");
+    queue(&mut client, &["FUNCTION", "FLUSH"]);
+    client.run("DISCARD");
+    client.run("WATCH k");
+    Client::connect(server.address()).run("SET k 2");
+    client.run("MULTI");
+    queue(&mut client, &["FUNCTION", "FLUSH"]);
+    assert_eq!(client.run("EXEC"), Value::NullArray);
+    assert_eq!(client.run("FCALL new_f 0"), Value::Int(2));
+}
+
+/// A client that calls a function takes no lock, and could see a half.
+#[test]
+fn others_see_the_libraries_of_a_transaction_once_it_is_committed() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Running::start(config(&dir)).unwrap();
+    let mut control = Client::connect(server.address());
+    load(&mut control, &returning("old", "1"));
+    let mut client = Client::connect(server.address());
+    let running = thread::spawn(move || {
+        client.run("MULTI");
+        client.run("FUNCTION FLUSH");
+        client.call(&["FUNCTION", "LOAD", &returning("new", "2")]);
+        client.run("SET k 1");
+        client.call(&["EVAL", "while true do end", "0"]);
+        client.run("EXEC")
+    });
+    while !format!("{:?}", control.run("FUNCTION STATS")).contains("BUSY") {
+        thread::sleep(Duration::from_millis(10));
+    }
+    // The script runs, after the libraries were changed.
+    assert_eq!(control.run("FCALL old_f 0"), Value::Int(1));
+    assert_eq!(control.run("FCALL new_f 0").text(), "ERR Function not found");
+    assert_eq!(control.run("SCRIPT KILL"), Value::ok());
+    let Value::Array(replies) = running.join().unwrap() else { panic!("no replies") };
+    assert!(replies[3].text().contains("Script killed by user"), "{replies:?}");
+    assert_eq!(control.run("FCALL new_f 0"), Value::Int(2));
+    assert_eq!(control.run("FCALL old_f 0").text(), "ERR Function not found");
+    assert_eq!(control.run("GET k").text(), "1");
+    let before = listed(&mut control);
+    server.stop().unwrap();
+    let server = Running::start(config(&dir)).unwrap();
+    let mut control = Client::connect(server.address());
+    assert_eq!(listed(&mut control), before);
+    // What was changed before a database is emptied is committed then, and is there at once.
+    control.run("MULTI");
+    control.run("FUNCTION DELETE new");
+    control.run("FLUSHALL");
+    control.call(&["FUNCTION", "LOAD", &returning("last", "3")]);
+    control.run("EXEC");
+    assert_eq!(control.run("FCALL last_f 0"), Value::Int(3));
+    server.stop().unwrap();
+    let server = Running::start(config(&dir)).unwrap();
+    let mut control = Client::connect(server.address());
+    assert_eq!(control.run("FCALL last_f 0"), Value::Int(3));
+    assert_eq!(control.run("FCALL new_f 0").text(), "ERR Function not found");
+}

@@ -261,3 +261,80 @@ fn what_is_wrong_with_a_server_is_told_without_its_password() {
         assert!(!error.contains("secret"), "{error}");
     }
 }
+
+/// A library with one function, which returns this.
+fn library(name: &str, returned: &str) -> String {
+    format!(
+        "#!lua name={name}\nredis.register_function('{name}_f', function() return {returned} end)"
+    )
+}
+
+#[test]
+fn libraries_of_functions_come_with_the_keys_and_go_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = common::config(&dir);
+    let (from_dir, server, mut ours) = common::start();
+    ours.run("SET k v");
+    for (name, returned) in [("a", "1"), ("b", "2")] {
+        assert_eq!(ours.call(&["FUNCTION", "LOAD", &library(name, returned)]).text(), name);
+    }
+    let listed = ours.run("FUNCTION LIST WITHCODE");
+    let from = url(server.address());
+    // What is there already is replaced, or stays.
+    let (_dir, other, mut there) = common::start();
+    for (name, returned) in [("b", "'old'"), ("c", "3")] {
+        there.call(&["FUNCTION", "LOAD", &library(name, returned)]);
+    }
+    let (source, to) = (ImportFrom::Server(&from), url(other.address()));
+    let all = import(source, ImportTo::Server(&to), once(), &mut |_| true).unwrap();
+    assert_eq!((all.keys, all.functions), (1, 2));
+    let called = ["a_f", "b_f", "c_f"].map(|name| there.call(&["FCALL", name, "0"]));
+    assert_eq!(called, [1, 2, 3].map(Value::Int));
+    {
+        let store = Store::open(&config.data, 32 << 20).unwrap();
+        let (source, to) = (ImportFrom::Server(&from), ImportTo::Store(&store));
+        assert_eq!(import(source, to, once(), &mut |_| true).unwrap().functions, 2);
+        let mut dump = Vec::new();
+        assert_eq!(store.export_dump(&mut dump, &mut |_| true).unwrap().functions, 2);
+        // Again, over those that are there.
+        assert_eq!(dump_into(&store, &dump[..], &mut |_| true).unwrap().functions, 2);
+        std::fs::write(dir.path().join("out.rdb"), &dump).unwrap();
+    }
+    let loaded = Running::start(config).unwrap();
+    let mut loaded = Client::connect(loaded.address());
+    assert_eq!(loaded.run("FUNCTION LIST WITHCODE"), listed);
+    let read = dir.path().join("read.rdb");
+    let file = std::fs::File::create(&read).unwrap();
+    assert_eq!(export_server(&from, file, &mut |_| true).unwrap().functions, 2);
+    for path in [&dir.path().join("out.rdb"), &read] {
+        let Some(oracle) = Oracle::start_with(Some(path), &[]) else {
+            return println!("no redis-server 7.0: not loaded there");
+        };
+        let mut theirs = Client::connect(oracle.address);
+        assert_eq!(theirs.run("GET k").text(), "v");
+        assert_eq!(theirs.run("FCALL b_f 0"), Value::Int(2));
+        // And back from its own dump.
+        assert_eq!(theirs.run("SAVE"), Value::ok());
+        let store = Store::open(&from_dir.path().join("back"), 32 << 20).unwrap();
+        let file = std::fs::File::open(oracle.dump()).unwrap();
+        let all = dump_into(&store, file, &mut |_| true).unwrap();
+        assert_eq!((all.keys, all.functions, all.is_complete), (1, 2, true));
+    }
+}
+
+#[test]
+fn a_library_that_cannot_be_loaded_ends_an_import_or_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("data"), 32 << 20).unwrap();
+    let code = b"#!lua name=x\nnonsense";
+    let mut dump = b"REDIS0010\xf5".to_vec();
+    dump.push(code.len() as u8);
+    dump.extend_from_slice(code);
+    dump.extend_from_slice(b"\x00\x01k\x01v\xff\0\0\0\0\0\0\0\0");
+    let error = dump_into(&store, &dump[..], &mut |_| true).unwrap_err().to_string();
+    assert!(error.contains("the library \"#!lua name=x\": Error compiling function"), "{error}");
+    let lenient = ImportOptions { is_lenient: true, ..ImportOptions::default() };
+    let from = ImportFrom::Dump(Box::new(&dump[..]));
+    let all = import(from, ImportTo::Store(&store), lenient, &mut |_| true).unwrap();
+    assert_eq!((all.keys, all.functions, all.unfit, all.is_complete), (1, 0, 1, true));
+}

@@ -35,7 +35,8 @@ Takes dumps of Redis 1.2 to 7.4, of versions 1 to 12. Keys of the same names are
 value is there whole or not at all, whenever the process ends; everything is on disk when the command
 ends. What cannot be taken over exactly is an error that names the key and the offset, and ends the
 import after what comes before it; --lenient leaves such keys out, counts them and names the first.
-Values of modules and libraries of functions are left out and counted.
+Libraries of functions take the place of those of the same names. Values of modules are left out and
+counted.
 
 A server that refuses to be followed is read key by key (SCAN and DUMP). What its clients write meanwhile
 may be missed then, and the report says so. A URL is redis://[[USER]:PASSWORD@]HOST[:PORT]; other users of the
@@ -110,14 +111,17 @@ fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// What was left out, in words; empty if nothing was.
-fn left_out(all: &Transferred) -> String {
-    let mut text = String::new();
+/// What there was besides keys, and what was left out, in words; empty if nothing was.
+fn besides(all: &Transferred) -> String {
+    let mut text = match all.functions {
+        0 => String::new(),
+        1 => "; 1 library of functions".to_owned(),
+        count => format!("; {} libraries of functions", output::grouped(count)),
+    };
     for (count, name) in [
         (all.ended, "key that had ended"),
         (all.unfit, "key that does not fit"),
         (all.modules, "value of modules"),
-        (all.functions, "library of functions"),
     ] {
         if count > 0 {
             text += &format!("; left out: {} {name}", output::grouped(count));
@@ -167,7 +171,7 @@ fn report(
         output::counted(all.keys, "key"),
         time.as_secs_f64(),
         output::bytes(all.bytes),
-        left_out(all)
+        besides(all)
     ))
 }
 

@@ -2,6 +2,8 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, sync::atomic::Ordering};
 
+use parking_lot::MutexGuard;
+
 use super::{
     Context, Done,
     help::FUNCTION as HELP,
@@ -10,9 +12,10 @@ use super::{
     scripting::{ScriptCall, WRITE_FLAG, busy, kill},
 };
 use crate::{
+    commit,
     fault::{Fault, NO_REPLICAS},
     glob::matches,
-    libraries::put,
+    libraries::{changes, put},
     rdb::{libraries_of, libraries_payload},
     resp::{Args, number},
     script::{self, FLAGS, Libraries, Library, NO_WRITES, Program},
@@ -28,8 +31,38 @@ pub(super) fn fcall_ro(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     call(context, args, true)
 }
 
+/// Libraries that the commands of an `EXEC` have changed, which are committed with what else it
+/// writes. Nobody else changes libraries until then.
+pub(crate) struct Changed<'s> {
+    one: MutexGuard<'s, ()>,
+    all: Arc<Libraries>,
+}
+
+impl Context<'_, '_> {
+    /// The libraries as the command sees them.
+    fn libraries(&self) -> Arc<Libraries> {
+        match &self.libraries {
+            Some(changed) => Arc::clone(&changed.all),
+            None => self.server.functions.present(),
+        }
+    }
+
+    /// Commits what is pending, and shows all clients the libraries that are changed by it.
+    ///
+    /// # Errors
+    ///
+    /// From the engine; nothing of it is visible.
+    pub(super) fn commit_so_far(&mut self) -> rhumb::Result<()> {
+        commit::transaction(&mut self.txn)?;
+        if let Some(changed) = &self.libraries {
+            self.server.functions.set(Arc::clone(&changed.all));
+        }
+        Ok(())
+    }
+}
+
 fn call(context: &mut Context<'_, '_>, args: Args<'_>, only_reads: bool) -> Done {
-    let libraries = context.server.functions.present();
+    let libraries = context.libraries();
     let (library, function) = libraries.function(args.at(1)).ok_or("ERR Function not found")?;
     let count = number::parse_i64(args.at(2)).ok_or("ERR Bad number of keys provided")?;
     if count > args.len() as i64 - 3 {
@@ -78,7 +111,7 @@ pub(super) fn function(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         }
         b"flush" => flush(context, args),
         b"dump" => {
-            let libraries = context.server.functions.present();
+            let libraries = context.libraries();
             let payload = libraries_payload(libraries.iter().map(|library| &library.code[..]));
             context.out.bulk(&payload);
             Ok(())
@@ -93,12 +126,27 @@ pub(super) fn function(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     }
 }
 
-/// Changes the libraries: on the disk, and then for all clients.
+/// Changes the libraries: on the disk, and then for all clients. Within `EXEC` that happens when it
+/// is committed.
 fn change(
-    context: &Context<'_, '_>,
+    context: &mut Context<'_, '_>,
     work: impl FnOnce(&mut Libraries) -> Result<(), String>,
 ) -> Done {
     let (databases, functions) = (&context.server.databases, &context.server.functions);
+    if context.in_exec {
+        let mut changed = context.libraries.take().unwrap_or_else(|| {
+            let one = functions.change();
+            Changed { one, all: functions.present() }
+        });
+        let mut all = (*changed.all).clone();
+        let worked = work(&mut all).map_err(refused);
+        if worked.is_ok() {
+            context.txn.pending.system.extend(changes(&changed.all, &all));
+            changed = Changed { one: changed.one, all: Arc::new(all) };
+        }
+        context.libraries = Some(changed);
+        return worked;
+    }
     let _one = functions.change();
     let mut libraries = (*functions.present()).clone();
     work(&mut libraries).map_err(refused)?;
@@ -124,7 +172,7 @@ fn load(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     }
     let head = script::Head::parse(args.at(last)).map_err(refused)?;
     let exists = || format!("Library '{}' already exists", head.name);
-    if !replace && context.server.functions.present().has(&head.name) {
+    if !replace && context.libraries().has(&head.name) {
         return Err(refused(exists()));
     }
     let library = run_code(context, args.at(last)).map_err(refused)?;
@@ -193,7 +241,7 @@ fn list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         }
         at += 1;
     }
-    let libraries = context.server.functions.present();
+    let libraries = context.libraries();
     let is_asked = |library: &&Arc<Library>| {
         let name = library.name.to_ascii_lowercase();
         pattern.is_none_or(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
@@ -238,7 +286,7 @@ fn stats(context: &mut Context<'_, '_>) -> Done {
     if running.as_ref().is_some_and(|script| !script.is_function) {
         return Err(busy("SCRIPT KILL"));
     }
-    let (libraries, functions) = context.server.functions.present().counts();
+    let (libraries, functions) = context.libraries().counts();
     let out = &mut *context.out;
     out.map(2);
     out.bulk(b"running_script");

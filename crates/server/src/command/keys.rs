@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use super::{Context, Done, NO_SUCH_KEY, SYNTAX, integer, is_word, sample};
 use crate::{
-    clear, commit, counting,
+    clear, counting,
     db::Db,
     encode::{Entry, Kind, Meta, entry::decode_head, format::DATABASES, member},
     fault::Fault,
@@ -271,7 +271,7 @@ fn is_among(db: &Db, key: &[u8], now_ms: u64) -> bool {
 
 fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
     // What an EXEC has written so far comes first; a clearing cannot be taken back.
-    commit::transaction(&mut context.txn)?;
+    context.commit_so_far()?;
     let now_ms = context.txn.now_ms;
     for number in numbers {
         let db = context.server.databases.numbered(*number)?;
@@ -312,7 +312,7 @@ pub(super) fn swapdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let (Some(first), Some(second)) = (index(first), index(second)) else {
         return Err("ERR DB index is out of range".into());
     };
-    commit::transaction(&mut context.txn)?;
+    context.commit_so_far()?;
     let databases = &context.server.databases;
     let dbs = [first, second].map(|database| databases.numbered(databases.number(database)));
     let [one, other] = dbs;

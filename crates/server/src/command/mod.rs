@@ -154,6 +154,8 @@ pub(crate) struct Context<'c, 's> {
     pub(crate) spent: Cell<u64>,
     /// `GET`s of absent keys that are not counted yet.
     pub(crate) absent: usize,
+    /// The libraries of functions, once the commands of an `EXEC` have changed them.
+    pub(crate) libraries: Option<functions::Changed<'s>>,
 }
 
 /// Elements that a command goes through while its worker's other clients wait: some hundred

@@ -199,6 +199,7 @@ impl ScriptHost {
             learns: if self.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere },
             spent: Cell::default(),
             absent: 0,
+            libraries: None,
         };
         // A defect of a command ends the script, and loses nothing of the transaction.
         let done = catch_unwind(AssertUnwindSafe(|| (command.run)(&mut context, args)));

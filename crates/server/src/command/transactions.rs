@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     acl::{Place, Reason},
-    commit,
+    clients::ClientInfo,
     fault::Fault,
     locks::Held,
     places::LearnWhere,
@@ -51,6 +51,12 @@ impl Queue {
         self.bytes
     }
 
+    /// Has what `CLIENT LIST` says of the client tell of it.
+    pub(crate) fn show(&self, info: &ClientInfo) {
+        info.queued.store(self.len(), Ordering::Relaxed);
+        info.queued_bytes.store(self.bytes, Ordering::Relaxed);
+    }
+
     /// Returns true if a command is among them that may write.
     pub(crate) fn writes(&self) -> bool {
         self.has(|command| command.flags.has(Flags::WRITE))
@@ -87,8 +93,13 @@ impl Queue {
 }
 
 fn set_queue(client: &mut Client, queue: Option<Queue>) -> Option<Queue> {
-    let queued = queue.as_ref().map_or(usize::MAX, Queue::len);
-    client.info.queued.store(queued, Ordering::Relaxed);
+    match &queue {
+        Some(queue) => queue.show(&client.info),
+        None => {
+            client.info.queued.store(usize::MAX, Ordering::Relaxed);
+            client.info.queued_bytes.store(0, Ordering::Relaxed);
+        }
+    }
     std::mem::replace(&mut client.queue, queue)
 }
 
@@ -212,6 +223,8 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         return Err(Fault::TakesLong);
     }
     let done = run_all(context, &queue);
+    // What was not committed is forgotten.
+    context.libraries = None;
     if is_brief && matches!(done, Err(Fault::TakesLong)) {
         // Nothing has happened: it is run again from its first command on.
         set_queue(context.client, Some(queue));
@@ -270,7 +283,7 @@ fn run_all(context: &mut Context<'_, '_>, queue: &Queue) -> Done {
         }
     }
     (context.in_exec, context.learns) = (false, learns);
-    commit::transaction(&mut context.txn)?;
+    context.commit_so_far()?;
     drop(locks);
     for (call, slot, took, failed) in calls {
         server.metrics.count(slot, 1, took);

@@ -132,7 +132,7 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
         tell(databases, std::mem::take(&mut txn.pending).told);
         return Ok(());
     }
-    let Pending { writes: pending, ranges, touched, told, changes: commands, .. } =
+    let Pending { writes: pending, ranges, touched, system, told, changes: commands, .. } =
         std::mem::take(&mut txn.pending);
     let (mut all, mut changes) = (databases.engine.batch(), Changes::default());
     for (number, from, to) in ranges {
@@ -155,6 +155,12 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
                 Some(value) => all.insert(keyspace, key, value),
                 None => all.remove(keyspace, key),
             }
+        }
+    }
+    for (key, value) in system {
+        match value {
+            Some(value) => all.insert(&databases.system, key, value),
+            None => all.remove(&databases.system, key),
         }
     }
     commit(databases, all)?;

@@ -9,7 +9,7 @@ use super::{
 const OP_FUNCTION_PRE_GA: u8 = 246;
 
 /// Appends a library.
-fn push_library(out: &mut Vec<u8>, code: &[u8]) {
+pub(super) fn push_library(out: &mut Vec<u8>, code: &[u8]) {
     out.push(OP_FUNCTION_2);
     push_string(out, code);
 }

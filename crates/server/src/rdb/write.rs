@@ -9,6 +9,7 @@ use crc::{Digest, Table};
 
 use super::{
     format::*,
+    functions::push_library,
     items::{Item, ValueKind},
     source::CHECKSUM,
     stream::StreamId,
@@ -117,6 +118,13 @@ impl<W: Write> DumpWriter<W> {
         }
         writer.raw(&head)?;
         Ok(writer)
+    }
+
+    /// Writes the code of a library of functions.
+    pub(crate) fn library(&mut self, code: &[u8]) -> io::Result<()> {
+        let mut head = Vec::with_capacity(code.len() + 16);
+        push_library(&mut head, code);
+        self.raw(&head)
     }
 
     /// Says that the keys that follow are of this database.

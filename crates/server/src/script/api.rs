@@ -5,7 +5,7 @@ use rilua::{
     vm::{closure::Closure, state::LuaState},
 };
 
-use super::{Refused, convert, is_ended, running, sha_of};
+use super::{MEMORY_BYTES_MAX, Refused, convert, is_ended, memory, running, sha_of};
 use crate::{
     log::LogLevel,
     resp::{OwnedArgs, Reply},
@@ -145,6 +145,10 @@ fn gather(state: &LuaState, words: &mut OwnedArgs) -> Result<(), &'static str> {
         match argument(state, index) {
             Val::Num(number) => words.push(number_text(number).as_bytes()),
             Val::Str(string) if let Some(string) = state.gc.string_arena.get(string) => {
+                // The same string may be an argument many times.
+                if string.data().len() > MEMORY_BYTES_MAX.saturating_sub(words.memory()) {
+                    return Err("ERR not enough memory");
+                }
                 words.push(string.data());
             }
             _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
@@ -180,7 +184,9 @@ fn call_command(state: &mut LuaState) -> LuaResult<Result<Val, (String, Val)>> {
                 let text = text.strip_suffix(b"\r\n").unwrap_or(text);
                 Ok(Err(String::from_utf8_lossy(text).into_owned()))
             }
-            reply => convert::value(state, &mut &reply[..]).map(Ok),
+            reply => memory::make_room(state, reply.len())
+                .and_then(|()| convert::value(state, &mut &reply[..]))
+                .map(Ok),
         },
         Err(Refused::Text(text)) => Ok(Err(text.into_owned())),
         Err(Refused::End(end)) => {
@@ -219,6 +225,7 @@ fn error_reply(state: &mut LuaState) -> LuaResult<u32> {
     let Some(text) = convert::bytes(state, argument(state, 0)) else {
         return push_error(state, "ERR wrong number or type of arguments");
     };
+    memory::reserve(state, text.len())?;
     let text = String::from_utf8_lossy(&text).into_owned();
     let text = text.strip_prefix('-').unwrap_or(&text).trim_end_matches(['\r', '\n']);
     let text = if text.contains(' ') { text.to_owned() } else { format!("ERR {text}") };

@@ -2,7 +2,7 @@
 
 use rilua::{LuaApiMut, LuaResult, Table, Val, vm::state::LuaState};
 
-use super::running;
+use super::{memory, running};
 use crate::resp::{Reply, number};
 
 /// How deep tables may lie in each other in a reply.
@@ -60,6 +60,15 @@ fn error_line(out: &mut Reply, is_counted: bool, text: &[u8], place: &str) {
     line(out, b'-', text, place);
 }
 
+/// A table for elements that take this number of bytes each, which the interpreter does not count
+/// when they are set from here.
+fn sized_table(state: &mut LuaState, elements: usize, bytes: usize) -> LuaResult<Table> {
+    let bytes = elements.saturating_mul(bytes);
+    memory::check(state, bytes)?;
+    state.gc.gc_state.total_bytes += bytes;
+    Ok(state.create_table())
+}
+
 /// The next reply of `from` as a value.
 #[expect(clippy::cast_precision_loss, reason = "numbers of scripts are floats")]
 pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
@@ -88,6 +97,7 @@ pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
         b'$' | b'=' => {
             let Ok(len) = usize::try_from(len()) else { return Ok(Val::Bool(false)) };
             let text = from.get(..len).unwrap_or_default();
+            memory::check(state, text.len())?;
             *from = from.get(len + 2..).unwrap_or_default();
             if kind == b'$' {
                 return Ok(state.create_string(text));
@@ -103,7 +113,7 @@ pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
         }
         b'*' | b'>' => {
             let Ok(len) = usize::try_from(len()) else { return Ok(Val::Bool(false)) };
-            let table = state.create_table();
+            let table = sized_table(state, len, size_of::<Val>())?;
             for at in 1..=len {
                 let element = value(state, from)?;
                 table.raw_set(state, Val::Num(at as f64), element)?;
@@ -118,8 +128,9 @@ pub(super) fn value(state: &mut LuaState, from: &mut &[u8]) -> LuaResult<Val> {
             value(state, from)
         }
         b'%' | b'~' => {
-            let table = state.create_table();
-            for _ in 0..len() {
+            let len = usize::try_from(len()).unwrap_or(0);
+            let table = sized_table(state, len, 2 * size_of::<Val>())?;
+            for _ in 0..len {
                 let key = value(state, from)?;
                 let held = if kind == b'%' { value(state, from)? } else { Val::Bool(true) };
                 table.raw_set(state, key, held)?;

@@ -1,6 +1,6 @@
 //! A state of the interpreter, which scripts of one thread run in, one after the other.
 
-use std::{cell::Cell, collections::HashMap};
+use std::collections::HashMap;
 
 use rilua::{
     Function, Lua, LuaApiMut, LuaResult, StdLib, Table, Val, runtime_error,
@@ -9,8 +9,8 @@ use rilua::{
 };
 
 use super::{
-    End, MEMORY_BYTES_MAX, api, convert, lib_bit, lib_coroutine, lib_lua, lib_struct, running,
-    sandbox,
+    End, MEMORY_BYTES_MAX, api, convert, joins, lib_bit, lib_coroutine, lib_lua, lib_struct,
+    memory, running, sandbox,
 };
 use crate::{random::Random, resp::Reply};
 
@@ -47,46 +47,12 @@ pub(super) struct Engine {
     kept: Kept,
 }
 
-/// What a string, a table and a function take beside their contents: their places in the
-/// interpreter's arenas, with room to spare.
-const OBJECT_BYTES: usize = 64;
-
-thread_local! {
-    /// Instructions since the memory was counted.
-    static UNCOUNTED: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Counts the memory of a script anew, once it has run for long enough to be worth that. The
-/// interpreter leaves out what functions add to tables, and at each collection forgets what
-/// strings and tables hold.
-fn count_memory(state: &mut LuaState) {
-    let instructions = UNCOUNTED.get() + LOOK_INSTRUCTIONS as usize;
-    UNCOUNTED.set(instructions);
-    let gc = &mut state.gc;
-    let objects = gc.tables.len() + gc.string_arena.len() + gc.closures.len();
-    if instructions < objects as usize * 4 {
-        return;
-    }
-    UNCOUNTED.set(0);
-    let strings: usize = gc.string_arena.iter().map(|(_, string, _)| string.data().len()).sum();
-    let tables: usize = gc.tables.iter().map(|(_, table, _)| table.estimated_memory()).sum();
-    let counted = objects as usize * OBJECT_BYTES + strings + tables;
-    if counted > gc.gc_state.total_bytes {
-        gc.gc_state.total_bytes = counted;
-        // The next collection comes before the limit does.
-        let room = MEMORY_BYTES_MAX.saturating_sub(counted) / 2;
-        gc.gc_state.gc_threshold = counted + counted.min(room);
-    }
-}
-
 /// Looks at the limits.
 fn look(state: &mut LuaState) -> LuaResult<u32> {
     if running(super::Running::is_over).unwrap_or(true) {
         return Err(api::end_script(state));
     }
-    count_memory(state);
-    // What functions add to tables passes no other check.
-    sandbox::check_memory(state, 0)?;
+    memory::look(state, LOOK_INSTRUCTIONS as usize)?;
     Ok(0)
 }
 
@@ -120,6 +86,7 @@ impl Engine {
         let protect = anchor(&mut lua, "protected run", base::lua_xpcall)?;
         let on_error = anchor(&mut lua, "on error", api::on_error)?;
         let hook = anchor(&mut lua, "look", look)?;
+        joins::open(&mut lua)?;
         for open in LIBRARIES {
             open(&mut lua)?;
         }
@@ -160,12 +127,13 @@ impl Engine {
             let name = name.trim_start_matches('@');
             return Err(format!("{name}: bad header in precompiled chunk"));
         }
-        self.lua.load_bytes(source, name).map_err(|error| error.to_string())
+        joins::load(&mut self.lua, source, name).map_err(|error| error.to_string())
     }
 
     /// A table of strings. No collection takes place before a function of Lua runs.
     pub(super) fn list(&mut self, words: &[&[u8]]) -> LuaResult<Val> {
         let state = self.lua.state_mut();
+        memory::check(state, words.iter().map(|word| word.len()).sum())?;
         let table = state.create_table();
         for (at, word) in words.iter().enumerate() {
             let word = state.create_string(word);

@@ -221,8 +221,8 @@ impl Functions {
 
     /// Has a set take the place of the one before. The caller holds [`Functions::change`], and the
     /// set is on the disk.
-    pub(crate) fn set(&self, libraries: Libraries) {
-        *self.present.write() = Arc::new(libraries);
+    pub(crate) fn set(&self, libraries: impl Into<Arc<Libraries>>) {
+        *self.present.write() = libraries.into();
     }
 }
 

@@ -113,7 +113,7 @@ fn tohex(state: &mut LuaState) -> LuaResult<u32> {
     };
     let text = if wanted < 0 { format!("{number:08X}") } else { format!("{number:08x}") };
     let digits = wanted.unsigned_abs().min(HEX_DIGITS as u32) as usize;
-    Ok(lib_values::return_bytes(state, &text.as_bytes()[text.len() - digits..]))
+    lib_values::return_bytes(state, &text.as_bytes()[text.len() - digits..])
 }
 
 #[cfg(test)]

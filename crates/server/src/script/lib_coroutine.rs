@@ -14,9 +14,9 @@ use rilua::{
 use super::{
     MEMORY_BYTES_MAX,
     api::{argument, end_script, located},
-    is_ended,
+    is_ended, joins,
     lib_values::register,
-    sandbox::check_memory,
+    memory,
 };
 
 /// What one coroutine within another takes of the depth that calls may have: the interpreter
@@ -49,7 +49,7 @@ pub(super) fn open(lua: &mut Lua) -> LuaResult<()> {
         ("yield", co_yield),
     ];
     register(lua, "coroutine", &functions)?;
-    lua.exec(WRAP)
+    joins::exec(lua, WRAP)
 }
 
 thread_local! {
@@ -77,10 +77,10 @@ fn note_growth(state: &mut LuaState, bytes: usize) -> LuaResult<()> {
         return Ok(());
     }
     GREW.set(0);
-    if check_memory(state, all_stacks(state)).is_err() {
+    if memory::check(state, all_stacks(state)).is_err() {
         state.full_gc()?;
     }
-    check_memory(state, all_stacks(state))
+    memory::check(state, all_stacks(state))
 }
 
 /// As Lua's; what the coroutine does counts as the script's.

@@ -3,6 +3,8 @@
 
 use rilua::{Lua, LuaApiMut, LuaResult, Val};
 
+use super::joins;
+
 /// Makes the libraries global.
 ///
 /// # Errors
@@ -12,7 +14,7 @@ pub(super) fn open(lua: &mut Lua) -> LuaResult<()> {
     // As in Redis: light user data, a pointer to nothing.
     lua.set_global_val("cjson_null", Val::LightUserdata(0))?;
     for source in [include_str!("cjson.lua"), include_str!("cmsgpack.lua")] {
-        lua.exec(source)?;
+        joins::exec(lua, source)?;
     }
     Ok(())
 }

@@ -11,10 +11,10 @@ use rilua::{
 use super::{
     Running,
     api::{argument, end_script, located},
-    lib_values::bytes_of,
+    lib_values::{Output, bytes_of, return_bytes},
+    memory,
     pattern::{Capture, Failure, Held, Matcher, find_plain},
     running,
-    sandbox::check_memory,
 };
 
 /// What takes the place of the interpreter's own.
@@ -43,7 +43,7 @@ fn failed(state: &mut LuaState, failure: Failure) -> rilua::LuaError {
 }
 
 /// Makes an argument a string, as functions on strings take numbers too.
-fn string(state: &mut LuaState, index: usize) -> LuaResult<Val> {
+pub(super) fn string(state: &mut LuaState, index: usize) -> LuaResult<Val> {
     let value = argument(state, index);
     if let Val::Str(_) = value {
         return Ok(value);
@@ -82,9 +82,11 @@ fn search(
     Ok(found.map(|(from, to)| Match { from, to, captures: matcher.captures }))
 }
 
-fn part(state: &mut LuaState, subject: Val, from: usize, to: usize) -> Val {
+/// A part of a string. What the caller uses is on the stack: there may be a collection.
+fn part(state: &mut LuaState, subject: Val, from: usize, to: usize) -> LuaResult<Val> {
+    memory::reserve(state, to.saturating_sub(from))?;
     let bytes = bytes_of(state, subject).get(from..to).unwrap_or_default().to_vec();
-    state.create_string(&bytes)
+    Ok(state.create_string(&bytes))
 }
 
 fn captured(state: &mut LuaState, subject: Val, (at, held): Capture) -> LuaResult<Val> {
@@ -92,7 +94,7 @@ fn captured(state: &mut LuaState, subject: Val, (at, held): Capture) -> LuaResul
         Held::Open => Err(located(state, "unfinished capture")),
         #[expect(clippy::cast_precision_loss, reason = "places are floats")]
         Held::Place => Ok(Val::Num((at + 1) as f64)),
-        Held::Bytes(len) => Ok(part(state, subject, at, at + len)),
+        Held::Bytes(len) => part(state, subject, at, at + len),
     }
 }
 
@@ -104,7 +106,7 @@ fn push_captures(
     or_all: bool,
 ) -> LuaResult<u32> {
     if found.captures.is_empty() && or_all {
-        let all = part(state, subject, found.from, found.to);
+        let all = part(state, subject, found.from, found.to)?;
         state.push(all);
         return Ok(1);
     }
@@ -199,45 +201,44 @@ fn next_match(state: &mut LuaState) -> LuaResult<u32> {
 
 /// Adds a text of `string.gsub` in which `%1` stands for a capture.
 fn add_text(
-    state: &mut LuaState,
-    out: &mut Vec<u8>,
+    state: &LuaState,
+    out: &mut Output,
     (subject, text): (Val, Val),
     found: &Match,
 ) -> LuaResult<()> {
-    let text = bytes_of(state, text).to_vec();
-    let mut rest = &text[..];
+    let subject = bytes_of(state, subject);
+    let mut rest = bytes_of(state, text);
     while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
-        out.extend_from_slice(&rest[..at]);
+        out.add(&rest[..at])?;
         let after = rest.get(at + 1).copied();
         rest = rest.get(at + 2..).unwrap_or_default();
         let Some(digit) = after.filter(u8::is_ascii_digit) else {
-            out.extend(after);
+            out.add(after.as_slice())?;
             continue;
         };
         let index = usize::from(digit - b'0');
         let is_all = index == 0 || (index == 1 && found.captures.is_empty());
-        let value = if is_all {
-            part(state, subject, found.from, found.to)
+        let held = if is_all {
+            Some((found.from, Held::Bytes(found.to - found.from)))
         } else {
-            let Some(capture) = found.captures.get(index - 1) else {
-                return Err(located(state, "invalid capture index"));
-            };
-            captured(state, subject, *capture)?
+            found.captures.get(index - 1).copied()
         };
-        match value {
-            Val::Num(place) => out.extend_from_slice(place.to_string().as_bytes()),
-            value => out.extend_from_slice(bytes_of(state, value)),
+        match held {
+            None => return Err(located(state, "invalid capture index")),
+            Some((_, Held::Open)) => return Err(located(state, "unfinished capture")),
+            Some((at, Held::Place)) => out.add((at + 1).to_string().as_bytes())?,
+            Some((at, Held::Bytes(len))) => {
+                out.add(subject.get(at..at + len).unwrap_or_default())?;
+            }
         }
-        check_memory(state, out.len())?;
     }
-    out.extend_from_slice(rest);
-    Ok(())
+    out.add(rest)
 }
 
 /// Adds what takes the place of a match.
 fn add_replacement(
     state: &mut LuaState,
-    out: &mut Vec<u8>,
+    out: &mut Output,
     (subject, by): (Val, Val),
     found: &Match,
 ) -> LuaResult<()> {
@@ -246,7 +247,7 @@ fn add_replacement(
         Val::Table(_) => {
             let key = match found.captures.first() {
                 Some(capture) => captured(state, subject, *capture)?,
-                None => part(state, subject, found.from, found.to),
+                None => part(state, subject, found.from, found.to)?,
             };
             state.gettable(by, key)?
         }
@@ -262,17 +263,15 @@ fn add_replacement(
     };
     match value {
         Val::Nil | Val::Bool(false) => {
-            let all = bytes_of(state, subject).get(found.from..found.to).unwrap_or_default();
-            out.extend_from_slice(all);
+            out.add(bytes_of(state, subject).get(found.from..found.to).unwrap_or_default())
         }
-        Val::Str(_) => out.extend_from_slice(bytes_of(state, value)),
-        Val::Num(_) => out.extend_from_slice(value.to_string().as_bytes()),
+        Val::Str(_) => out.add(bytes_of(state, value)),
+        Val::Num(_) => out.add(value.to_string().as_bytes()),
         other => {
             let text = format!("invalid replacement value (a {})", other.type_name());
-            return Err(located(state, &text));
+            Err(located(state, &text))
         }
     }
-    Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are floats")]
@@ -288,7 +287,7 @@ fn gsub(state: &mut LuaState) -> LuaResult<u32> {
     };
     let most = state.opt_integer(4, i64::MAX)?;
     let most = usize::try_from(most).unwrap_or(0);
-    let (mut out, mut at, mut count) = (Vec::new(), 0, 0);
+    let (mut out, mut at, mut count) = (Output::default(), 0, 0);
     let len = bytes_of(state, subject).len();
     while count < most {
         let (bare, is_anchored) = anchor(bytes_of(state, pattern));
@@ -297,25 +296,23 @@ fn gsub(state: &mut LuaState) -> LuaResult<u32> {
         let captures = matcher.captures;
         let Some((from, to)) = found.map_err(|failure| failed(state, failure))? else { break };
         count += 1;
-        out.extend_from_slice(&bytes_of(state, subject)[at..from]);
+        out.add(&bytes_of(state, subject)[at..from])?;
         add_replacement(state, &mut out, (subject, by), &Match { from, to, captures })?;
-        check_memory(state, out.len())?;
+        memory::grow(state, out.bytes().len())?;
         if !go_on() {
             return Err(end_script(state));
         }
         at = to;
         if to == from {
-            out.extend(bytes_of(state, subject).get(at));
+            out.add(bytes_of(state, subject).get(at).copied().as_slice())?;
             at += 1;
         }
         if at > len || is_anchored {
             break;
         }
     }
-    out.extend_from_slice(bytes_of(state, subject).get(at..).unwrap_or_default());
-    check_memory(state, out.len())?;
-    let text = state.create_string(&out);
-    state.push(text);
+    out.add(bytes_of(state, subject).get(at..).unwrap_or_default())?;
+    return_bytes(state, out.bytes())?;
     state.push(Val::Num(count as f64));
     Ok(2)
 }

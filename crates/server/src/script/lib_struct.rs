@@ -2,7 +2,10 @@
 
 use rilua::{Lua, LuaResult, Val, runtime_error, vm::state::LuaState};
 
-use super::lib_values::{self, MAX_VALUES, Maker, Output};
+use super::{
+    lib_values::{self, MAX_VALUES, Maker, Output},
+    memory,
+};
 
 /// The largest size of an integer in bytes, as in Redis.
 const MAX_INTEGER: usize = 32;
@@ -201,7 +204,7 @@ fn pack(state: &mut LuaState) -> LuaResult<u32> {
         }
         total += size;
     }
-    Ok(lib_values::return_bytes(state, output.bytes()))
+    lib_values::return_bytes(state, output.bytes())
 }
 
 fn put_float(output: &mut Output, number: f64, size: usize, big: bool) -> LuaResult<()> {
@@ -237,6 +240,7 @@ fn unpack(state: &mut LuaState) -> LuaResult<u32> {
     }
     // A negative offset is a large one in C, and past every string.
     let mut at = usize::try_from(offset).unwrap_or(usize::MAX) - 1;
+    memory::make_room(state, data.len())?;
     let room = MAX_VALUES.saturating_sub(lib_values::arguments(state) + 2);
     let mut maker = Maker::default();
     let mut values: Vec<Val> = Vec::new();

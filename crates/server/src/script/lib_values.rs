@@ -2,6 +2,8 @@
 
 use rilua::{Lua, LuaApiMut, LuaResult, RustFn, Table, Val, runtime_error, vm::state::LuaState};
 
+use super::memory;
+
 /// The most bytes that one call of a library makes, as text or as values. Redis has no such bound:
 /// its scripts take memory until the machine has none.
 pub(super) const MAX_MADE: usize = 64 << 20;
@@ -41,10 +43,15 @@ pub(super) fn bytes_of(state: &LuaState, value: Val) -> &[u8] {
 }
 
 /// Lets the function return one string.
-pub(super) fn return_bytes(state: &mut LuaState, bytes: &[u8]) -> u32 {
+///
+/// # Errors
+///
+/// If the script's memory does not suffice for it.
+pub(super) fn return_bytes(state: &mut LuaState, bytes: &[u8]) -> LuaResult<u32> {
+    memory::reserve(state, bytes.len())?;
     let string = state.gc.intern_string(bytes);
     state.push(Val::Str(string));
-    1
+    Ok(1)
 }
 
 /// Text that a call makes.
@@ -90,6 +97,7 @@ impl Maker {
     /// A string of these bytes.
     pub(super) fn string(&mut self, state: &mut LuaState, bytes: &[u8]) -> LuaResult<Val> {
         self.count(bytes.len().saturating_add(ENTRY_BYTES))?;
+        memory::check(state, bytes.len())?;
         Ok(Val::Str(state.gc.intern_string(bytes)))
     }
 }

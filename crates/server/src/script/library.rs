@@ -13,7 +13,7 @@ use super::{
     convert,
     engine::Engine,
     functions::{Function, Head, Libraries, Library, check_name, flag_bit},
-    sandbox,
+    joins, sandbox,
 };
 use crate::resp::Reply;
 
@@ -56,7 +56,7 @@ impl LibraryEngine {
         let key = lua.create_string(b"redis");
         lua.table_raw_set(&api, key, Val::Table(shown.gc_ref()))?;
         sandbox::refuse_absent(lua, api)?;
-        let bind = lua.load_bytes(BIND.as_bytes(), "=bind")?;
+        let bind = joins::load(lua, BIND.as_bytes(), "=bind")?;
         let anchor = lua.create_string(b"library bind");
         registry.raw_set(lua.state_mut(), anchor, Val::Function(bind.gc_ref()))?;
         let views = (Val::Table(api.gc_ref()), Val::Table(engine.globals.gc_ref()));

@@ -8,13 +8,16 @@ mod cache;
 mod convert;
 mod engine;
 mod functions;
+mod joins;
 mod lib_bit;
 mod lib_coroutine;
 mod lib_lua;
 mod lib_pattern;
+mod lib_string;
 mod lib_struct;
 mod lib_values;
 mod library;
+mod memory;
 mod pattern;
 mod running;
 mod sandbox;
@@ -176,6 +179,7 @@ fn take_engine() -> Result<Engine, End> {
 /// The text of Redis, without its code.
 pub(crate) fn load(code: &[u8], host: Option<Rc<RefCell<dyn Host>>>) -> Result<Library, String> {
     let failed = |error: rilua::LuaError| error.to_string();
+    memory::begin();
     let time = if host.is_some() { LOAD_TIME_MAX } else { TIME_MAX };
     // A state of its own: what is refused leaves nothing.
     let mut engine = LibraryEngine::new().map_err(failed)?;
@@ -229,6 +233,7 @@ pub(crate) fn run(
     may_take_long: bool,
     out: &mut Reply,
 ) -> Result<(), End> {
+    memory::begin();
     let (ran, ended) = match program {
         Program::Script { sha, source } => {
             let mut engine = take_engine()?;

@@ -2,21 +2,24 @@
 //! next one: what scripts see are empty tables before those that hold the functions.
 
 use rilua::{
-    Lua, LuaApiMut, LuaError, LuaResult, RustFn, Table, Val, runtime_error,
-    stdlib::{base, string, table},
+    Lua, LuaApiMut, LuaError, LuaResult, RustFn, Table, Val, runtime_error, stdlib::base,
     vm::state::LuaState,
 };
 
 use super::{
-    MEMORY_BYTES_MAX,
     api::{argument, catch, catch_with, located},
-    convert, lib_pattern,
+    convert, joins, lib_pattern, lib_string,
     lib_values::MAX_VALUES,
+    memory,
 };
 
 /// Global functions that scripts have not.
 const GONE: [&str; 9] =
     ["dofile", "getfenv", "loadfile", "newproxy", "print", "setfenv", "module", "require", "arg"];
+
+/// The most bytes of a name of code that are kept: more than the 60 that errors show (`LUA_IDSIZE`
+/// of Lua 5.1).
+const NAME_BYTES_MAX: usize = 100;
 
 /// The libraries that scripts cannot change.
 const LIBRARIES: [&str; 9] =
@@ -107,25 +110,6 @@ fn collectgarbage(state: &mut LuaState) -> LuaResult<u32> {
     Ok(1)
 }
 
-/// Refuses bytes that the script's memory does not suffice for.
-pub(super) fn check_memory(state: &LuaState, bytes: usize) -> LuaResult<()> {
-    let used = state.gc.gc_state.total_bytes;
-    if used.saturating_add(bytes) > MEMORY_BYTES_MAX { Err(LuaError::Memory) } else { Ok(()) }
-}
-
-fn len_of(state: &LuaState, value: Val) -> usize {
-    let Val::Str(string) = value else { return 0 };
-    state.gc.string_arena.get(string).map_or(0, |string| string.data().len())
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
-fn rep(state: &mut LuaState) -> LuaResult<u32> {
-    let times = state.check_number(2).map_or(0, |times| times.max(0.0) as usize);
-    let len = len_of(state, argument(state, 0)) + len_of(state, argument(state, 2));
-    check_memory(state, len.max(1).saturating_mul(times))?;
-    string::str_rep(state)
-}
-
 /// As Lua's, within the stack that functions of Lua 5.1 have.
 fn unpack(state: &mut LuaState) -> LuaResult<u32> {
     if let Val::Table(of) = argument(state, 0) {
@@ -141,87 +125,17 @@ fn unpack(state: &mut LuaState) -> LuaResult<u32> {
     base::lua_unpack(state)
 }
 
-/// As Lua's, within the stack that functions of Lua 5.1 have.
-fn byte(state: &mut LuaState) -> LuaResult<u32> {
-    let len = len_of(state, argument(state, 0)) as i64;
-    let place = |place: i64| if place < 0 { (len + place + 1).max(0) } else { place };
-    let first = place(state.opt_integer(2, 1)?).max(1);
-    let last = place(state.opt_integer(3, first)?).min(len);
-    if last.saturating_sub(first) >= MAX_VALUES as i64 {
-        return Err(located(state, "string slice too long"));
-    }
-    let Val::Str(of) = argument(state, 0) else { return string::str_byte(state) };
-    let data = state.gc.string_arena.get(of).map_or(&b""[..], |string| string.data());
-    let range = usize::try_from(first - 1).unwrap_or(0)..usize::try_from(last).unwrap_or(0);
-    let bytes = data.get(range).unwrap_or_default().to_vec();
-    bytes.iter().for_each(|byte| state.push(Val::Num(f64::from(*byte))));
-    Ok(bytes.len() as u32)
-}
-
-/// As Lua's, without a copy of the whole string.
-fn sub(state: &mut LuaState) -> LuaResult<u32> {
-    let Val::Str(of) = argument(state, 0) else { return string::str_sub(state) };
-    let len = len_of(state, argument(state, 0)) as i64;
-    let place = |place: i64| if place < 0 { (len + place + 1).max(0) } else { place };
-    let first = place(state.check_integer(2)?).max(1);
-    let last = place(state.opt_integer(3, -1)?).min(len);
-    let data = state.gc.string_arena.get(of).map_or(&b""[..], |string| string.data());
-    let range = usize::try_from(first - 1).unwrap_or(0)..usize::try_from(last).unwrap_or(0);
-    let part = data.get(range).unwrap_or_default().to_vec();
-    let part = state.create_string(&part);
-    state.push(part);
-    Ok(1)
-}
-
-/// Widths of more than two digits are refused, as Lua does.
-fn format(state: &mut LuaState) -> LuaResult<u32> {
-    let text = convert::bytes(state, argument(state, 0)).unwrap_or_default();
-    let mut at = 0;
-    while at < text.len() {
-        let begins = text[at] == b'%';
-        at += 1;
-        if !begins {
-            continue;
+/// The name of what `loadstring` compiles, which each function in it keeps a copy of: as much of it
+/// as errors show.
+fn chunk_name(name: &[u8]) -> String {
+    let shown = match name {
+        // Of a file's name the end is shown.
+        [b'@', rest @ ..] if rest.len() > NAME_BYTES_MAX => {
+            [b"@", &rest[rest.len() - NAME_BYTES_MAX..]].concat()
         }
-        let mut digits = 0;
-        while let Some(byte) = text.get(at).filter(|byte| b"-+ #.0123456789".contains(byte)) {
-            digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
-            if digits > 2 {
-                return Err(located(state, "invalid format (width or precision too long)"));
-            }
-            at += 1;
-        }
-        at += 1;
-    }
-    let arguments = state.top.saturating_sub(state.base);
-    let strings: usize = (0..arguments).map(|at| len_of(state, argument(state, at))).sum();
-    // `%q` may write four bytes for one.
-    check_memory(state, strings.saturating_mul(4))?;
-    string::str_format(state)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "it saturates")]
-fn concat(state: &mut LuaState) -> LuaResult<u32> {
-    if let Val::Table(of) = argument(state, 0) {
-        let of = Table::from_gc_ref(of);
-        let between = len_of(state, argument(state, 1));
-        let from = if let Val::Num(from) = argument(state, 2) { from as i64 } else { 1 };
-        let to = match argument(state, 3) {
-            Val::Num(to) => to as i64,
-            _ => of.raw_len(state),
-        };
-        let mut bytes = 0_usize;
-        for at in from..=to {
-            #[expect(clippy::cast_precision_loss, reason = "places of a table are floats")]
-            let element = of.raw_get(state, Val::Num(at as f64))?;
-            if !matches!(element, Val::Str(_) | Val::Num(_)) {
-                break;
-            }
-            bytes = bytes.saturating_add(len_of(state, element) + between);
-        }
-        check_memory(state, bytes)?;
-    }
-    table::tab_concat(state)
+        _ => name[..name.len().min(NAME_BYTES_MAX)].to_vec(),
+    };
+    String::from_utf8_lossy(&shown).into_owned()
 }
 
 /// A function as bytes, which can only be refused: there is nothing in them.
@@ -235,14 +149,33 @@ fn dump(state: &mut LuaState) -> LuaResult<u32> {
 }
 
 fn loadstring(state: &mut LuaState) -> LuaResult<u32> {
-    let source = convert::bytes(state, argument(state, 0)).unwrap_or_default();
-    if source.first() == BINARY.first() {
-        let text = state.create_string(b"attempt to load a binary chunk");
-        state.push(Val::Nil);
-        state.push(text);
-        return Ok(2);
+    let Some(source) = convert::bytes(state, argument(state, 0)) else {
+        // Says what is wrong with the argument.
+        return base::lua_loadstring(state);
+    };
+    let loaded = if source.first() == BINARY.first() {
+        Err(b"attempt to load a binary chunk".to_vec())
+    } else {
+        let name = convert::bytes(state, argument(state, 1));
+        let name = chunk_name(name.as_ref().unwrap_or(&source));
+        joins::load(state, &source, &name).map_err(|error| match error {
+            LuaError::Syntax(error) => error.to_lua_bytes(),
+            other => other.to_string().into_bytes(),
+        })
+    };
+    match loaded {
+        Ok(function) => {
+            state.push(Val::Function(function.gc_ref()));
+            memory::reserve(state, 0)?;
+            Ok(1)
+        }
+        Err(text) => {
+            let text = state.create_string(&text);
+            state.push(Val::Nil);
+            state.push(text);
+            Ok(2)
+        }
     }
-    base::lua_loadstring(state)
 }
 
 /// Puts an empty table before one, which scripts cannot change.
@@ -320,11 +253,10 @@ pub(super) fn close(lua: &mut Lua, globals: Table) -> LuaResult<()> {
     let (key, registry) = (state.create_string(b"next"), Table::from_gc_ref(state.registry));
     let function = globals.raw_get(state, key)?;
     registry.raw_set(state, key, function)?;
-    let strings: [(&str, RustFn); 5] =
-        [("byte", byte), ("dump", dump), ("format", format), ("rep", rep), ("sub", sub)];
-    replace(lua, "string", &strings)?;
+    replace(lua, "string", &lib_string::FUNCTIONS)?;
+    replace(lua, "string", &[("dump", dump)])?;
     replace(lua, "string", &lib_pattern::FUNCTIONS)?;
-    replace(lua, "table", &[("concat", concat)])?;
+    replace(lua, "table", &[("concat", lib_string::concat)])?;
     for name in LIBRARIES {
         let Val::Table(of) = lua.get_global_val(name) else { continue };
         let proxy = protect(lua, Table::from_gc_ref(of))?;

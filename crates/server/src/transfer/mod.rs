@@ -27,13 +27,14 @@ pub struct Transferred {
     pub keys: u64,
     /// Keys that had ended.
     pub ended: u64,
-    /// Keys whose value or name does not fit the store, and were left out because that was asked.
+    /// Keys whose value or name does not fit the store, and libraries that cannot be loaded, which
+    /// were left out because that was asked.
     pub unfit: u64,
     /// The first of these, and why it does not fit.
     pub first_unfit: Option<String>,
     /// Values and data of modules, which no store here can hold.
     pub modules: u64,
-    /// Libraries of functions, which were left out.
+    /// Libraries of functions that were taken over.
     pub functions: u64,
     /// Commands that came after the dump.
     pub commands: u64,
@@ -129,6 +130,9 @@ trait Target {
         next: &mut dyn FnMut() -> Result<Option<Item>, RdbError>,
     ) -> Result<(), Refusal>;
 
+    /// Takes a library of functions, in the place of one of the same name.
+    fn library(&mut self, code: &[u8]) -> Result<(), Refusal>;
+
     /// Runs commands as they are on the wire, of which there are `count`; counts those that were
     /// refused.
     fn run(
@@ -144,6 +148,9 @@ trait Target {
 
 /// Keys between two looks at whether to go on.
 const KEYS_PER_LOOK: u64 = 256;
+
+/// Bytes of a library's first line that are shown.
+const LINE_BYTES_MAX: usize = 100;
 
 /// Counts a command that was refused.
 fn refuse(all: &mut Transferred, why: &str) {
@@ -247,6 +254,34 @@ fn read_dump(
     outcome.map(|()| all)
 }
 
+/// The beginning of a library's code, which has its name.
+fn first_line(code: &[u8]) -> String {
+    let end = code.iter().position(|byte| *byte == b'\n').unwrap_or(code.len()).min(LINE_BYTES_MAX);
+    format!("\"{}\"", code[..end].escape_ascii())
+}
+
+/// Looks at what became of a part of a dump: true if it was taken, false if it was left out.
+/// `name` says where it is and what.
+fn look(
+    taken: Result<(), Refusal>,
+    is_lenient: bool,
+    all: &mut Transferred,
+    name: impl FnOnce(&str) -> (u64, String),
+) -> Result<bool, TransferError> {
+    let why = match taken {
+        Ok(()) => return Ok(true),
+        Err(Refusal::Failed(error)) => return Err(error),
+        Err(Refusal::Unfit(why)) => why,
+    };
+    let (at, what) = name(&why);
+    if !is_lenient {
+        return Err(TransferError::Failed(format!("offset {at} of the dump, {what}")));
+    }
+    all.unfit += 1;
+    all.first_unfit.get_or_insert(what);
+    Ok(false)
+}
+
 /// Reads what comes next in a dump; false at its end.
 fn step<R: io::Read>(
     dump: &mut Dump<R>,
@@ -258,25 +293,25 @@ fn step<R: io::Read>(
         None => return Ok(false),
         Some(Record::Aux(..) | Record::Resize(_)) => {}
         Some(Record::Database(number)) => target.database(number)?,
-        Some(Record::Function(_)) => all.functions += 1,
         Some(Record::ModuleAux) => all.modules += 1,
         Some(Record::Key(head)) if head.kind == ValueKind::Module => all.modules += 1,
         Some(Record::Key(head)) if head.expires_ms != 0 && head.expires_ms <= now_ms => {
             all.ended += 1;
         }
-        Some(Record::Key(head)) => match target.value(&head, &mut || dump.item()) {
-            Ok(()) => all.keys += 1,
-            Err(Refusal::Failed(error)) => return Err(error),
-            Err(Refusal::Unfit(why)) => {
-                let what = format!("the key \"{}\": {why}", head.key.escape_ascii());
-                if !is_lenient {
-                    let at = dump.offset();
-                    return Err(TransferError::Failed(format!("offset {at} of the dump, {what}")));
-                }
-                all.unfit += 1;
-                all.first_unfit.get_or_insert(what);
-            }
-        },
+        Some(Record::Function(code)) => {
+            let taken = target.library(&code);
+            let is_taken = look(taken, is_lenient, all, |why| {
+                (dump.offset(), format!("the library {}: {why}", first_line(&code)))
+            })?;
+            all.functions += u64::from(is_taken);
+        }
+        Some(Record::Key(head)) => {
+            let taken = target.value(&head, &mut || dump.item());
+            let is_taken = look(taken, is_lenient, all, |why| {
+                (dump.offset(), format!("the key \"{}\": {why}", head.key.escape_ascii()))
+            })?;
+            all.keys += u64::from(is_taken);
+        }
     }
     Ok(true)
 }

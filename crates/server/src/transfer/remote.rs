@@ -79,6 +79,10 @@ impl Target for ServerTarget {
         Ok(self.push(&words)?)
     }
 
+    fn library(&mut self, code: &[u8]) -> Result<(), Refusal> {
+        Ok(self.push(&[b"FUNCTION", b"LOAD", b"REPLACE", code])?)
+    }
+
     fn run(
         &mut self,
         commands: &[u8],

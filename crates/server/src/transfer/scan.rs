@@ -4,13 +4,15 @@
 use std::io::Write;
 
 use super::{
-    KEYS_PER_LOOK, Refusal, Target, TransferError, Transferred, address, remote::REPLY_TIMEOUT,
+    KEYS_PER_LOOK, Refusal, Target, TransferError, Transferred, address, first_line,
+    remote::REPLY_TIMEOUT,
 };
 use crate::{
     db::now_ms,
     peer::{Peer, PeerReply},
     rdb::{
-        DumpWriter, Item, Items, KeyHead, RdbError, Source, ValueBytes, ValueKind, open_payload,
+        DumpWriter, Item, Items, KeyHead, RdbError, Source, ValueBytes, ValueKind, libraries_of,
+        open_payload,
     },
 };
 
@@ -39,7 +41,37 @@ fn databases(peer: &mut Peer) -> Result<Vec<u64>, TransferError> {
     Ok(all)
 }
 
-/// Reads all keys of a server into a target.
+/// Reads the libraries of functions of a server into a target: a server before Redis 7.0 has none.
+fn read_libraries(
+    peer: &mut Peer,
+    target: &mut dyn Target,
+    is_lenient: bool,
+    all: &mut Transferred,
+) -> Result<(), TransferError> {
+    let payload = match peer.call(&[b"FUNCTION", b"DUMP"])? {
+        PeerReply::Bulk(payload) => payload,
+        PeerReply::Error(text) if text.starts_with("ERR unknown command") => return Ok(()),
+        other => return Err(unexpected("FUNCTION DUMP", &other)),
+    };
+    let failed = |what: &str| TransferError::Failed(format!("the server's FUNCTION DUMP: {what}"));
+    for code in libraries_of(&payload).map_err(failed)? {
+        match target.library(&code) {
+            Ok(()) => all.functions += 1,
+            Err(Refusal::Failed(error)) => return Err(error),
+            Err(Refusal::Unfit(why)) => {
+                let what = format!("the library {}: {why}", first_line(&code));
+                if !is_lenient {
+                    return Err(TransferError::Failed(what));
+                }
+                all.unfit += 1;
+                all.first_unfit.get_or_insert(what);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads all libraries and all keys of a server into a target.
 pub(super) fn read_keys(
     peer: &mut Peer,
     target: &mut dyn Target,
@@ -47,6 +79,7 @@ pub(super) fn read_keys(
     go_on: &mut dyn FnMut(&Transferred) -> bool,
 ) -> Result<Transferred, TransferError> {
     let mut all = Transferred { was_scanned: true, ..Transferred::default() };
+    read_libraries(peer, target, is_lenient, &mut all)?;
     for database in databases(peer)? {
         match peer.call(&[b"SELECT", database.to_string().as_bytes()])? {
             PeerReply::Error(_) if database > 0 => continue,
@@ -168,6 +201,10 @@ impl<W: Write> Target for DumpTarget<W> {
             self.writer.raw(bytes)?;
         }
         Ok(())
+    }
+
+    fn library(&mut self, code: &[u8]) -> Result<(), Refusal> {
+        Ok(self.writer.library(code)?)
     }
 
     fn run(&mut self, _: &[u8], _: usize, _: &mut Transferred) -> Result<(), TransferError> {

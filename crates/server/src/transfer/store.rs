@@ -13,9 +13,11 @@ use crate::{
     db::now_ms,
     encode::format::DATABASES,
     error::ServeError,
+    libraries,
     log::Log,
     rdb::{Item, KeyHead, RdbError},
     resp::{Frames, Parser, ReadLimits, Reply},
+    script,
     server::Server,
     session::Session,
     txn::Txn,
@@ -64,9 +66,9 @@ impl Store {
         }
     }
 
-    /// Writes all keys that have not ended as a dump, which Redis 7.0 and later load (7.4 and
-    /// later if it has hashes with fields that end). Memory is
-    /// bounded by one element of a value; by the value, if it is a stream. `go_on` is asked now and
+    /// Writes all keys that have not ended, and the libraries of functions, as a dump, which Redis
+    /// 7.0 and later load (7.4 and later if it has hashes with fields that end). Memory is bounded
+    /// by one element of a value; by the value, if it is a stream. `go_on` is asked now and
     /// then; a dump that was not completed has no end, and is refused by every reader.
     ///
     /// # Errors
@@ -79,6 +81,7 @@ impl Store {
     ) -> Result<Transferred, TransferError> {
         let count = |written: &Written| Transferred {
             keys: written.keys,
+            functions: written.functions,
             ended: written.ended,
             bytes: written.bytes,
             is_complete: written.is_whole,
@@ -152,6 +155,15 @@ impl Target for StoreTarget<'_> {
             commit::transaction(&mut self.txn)?;
         }
         Ok(())
+    }
+
+    fn library(&mut self, code: &[u8]) -> Result<(), Refusal> {
+        let library = script::load(code, None).map_err(Refusal::Unfit)?;
+        let functions = &self.server.functions;
+        let _one = functions.change();
+        let mut all = (*functions.present()).clone();
+        all.add(vec![Arc::new(library)], true).map_err(Refusal::Unfit)?;
+        Ok(libraries::put(self.txn.databases, functions, all)?)
     }
 
     fn run(
