@@ -39,7 +39,7 @@ fn rep(state: &mut LuaState) -> LuaResult<u32> {
     string::str_rep(state)
 }
 
-/// As Lua's, within the stack that functions of Lua 5.1 have, and without a copy of the whole string.
+/// As Lua's, within the stack that functions of Lua 5.1 have, and without a copy of all.
 fn byte(state: &mut LuaState) -> LuaResult<u32> {
     let len = len_of(state, argument(state, 0)) as i64;
     let place = |place: i64| if place < 0 { (len + place + 1).max(0) } else { place };
