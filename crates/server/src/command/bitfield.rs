@@ -24,6 +24,14 @@ struct Width {
 }
 
 impl Width {
+    /// A number for a signed field as Redis reads it: the difference to the largest one of the
+    /// field has 64 bits there, so that a very small number is taken for a very large one.
+    fn as_redis(self, number: i64) -> i128 {
+        let (_, most) = self.bounds();
+        let is_large = self.bits < 64 && (most as i64).wrapping_sub(number) < 0;
+        if is_large { i128::from(number as u64) } else { i128::from(number) }
+    }
+
     fn of(text: &[u8]) -> Result<Self, Fault> {
         let (signed, digits) = match text {
             [b'i', digits @ ..] => (true, digits),
@@ -157,7 +165,7 @@ impl Step {
         let (asked, replies_old) = match self.action {
             Action::Get => return (Some(old), None),
             Action::Add(by) => (old + i128::from(by), false),
-            Action::Set(number) if self.width.signed => (i128::from(number), true),
+            Action::Set(number) if self.width.signed => (self.width.as_redis(number), true),
             // As Redis reads it: a negative number is a very large one.
             Action::Set(number) => (i128::from(number as u64), true),
         };
@@ -253,6 +261,13 @@ mod tests {
         assert_eq!(Overflow::Wrap.fit(u2, -1), Some(3));
         assert_eq!(Overflow::Saturate.fit(u2, -1), Some(0));
         assert_eq!(Overflow::Fail.fit(u2, 3), Some(3));
+        let i5 = Width { bits: 5, signed: true };
+        let saturated = |number| Overflow::Saturate.fit(i5, i5.as_redis(number)).unwrap();
+        assert_eq!(
+            [i64::MAX, 16, -17, i64::MIN + 16, i64::MIN + 15].map(saturated),
+            [15, 15, -16, -16, 15]
+        );
+        assert_eq!(Overflow::Wrap.fit(i5, i5.as_redis(i64::MIN + 3)), Some(3));
     }
 
     proptest! {

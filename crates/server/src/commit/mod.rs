@@ -22,7 +22,7 @@ use rhumb::{Batch, Result, Submitted};
 pub(crate) use group::{CommitGroups, GroupHandle};
 pub(crate) use tell::tell;
 
-use tell::touch;
+use tell::{touch, wake};
 
 use crate::{
     count::Tally,
@@ -169,6 +169,7 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
     databases.ranks.apply(changes);
     touch(databases, &touched);
     tell(databases, told);
+    wake(databases, &touched);
     Ok(())
 }
 
@@ -197,6 +198,7 @@ pub(crate) fn overwritten<'k>(
     databases.changes.fetch_add(txn.overwritten as u64, Ordering::Relaxed);
     touch(databases, &txn.pending.touched);
     tell(databases, std::mem::take(&mut txn.pending.told));
+    wake(databases, &txn.pending.touched);
     Ok(())
 }
 
@@ -222,6 +224,7 @@ pub(crate) fn submit_overwritten<'k>(
     databases.changes.fetch_add(txn.overwritten as u64, Ordering::Relaxed);
     // If the write fails after all, clients that watch a key repeat an EXEC for nothing.
     touch(databases, &txn.pending.touched);
+    wake(databases, &txn.pending.touched);
     Ok(Some(CommitHandle::Submitted(submitted)))
 }
 

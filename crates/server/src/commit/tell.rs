@@ -7,7 +7,7 @@ use crate::{
     txn::Told,
 };
 
-/// Lets the clients know that the written keys concern.
+/// Lets the clients know that watch or track the written keys.
 pub(super) fn touch(databases: &Databases, changed: &[Changed]) {
     if changed.is_empty() {
         return;
@@ -18,14 +18,19 @@ pub(super) fn touch(databases: &Databases, changed: &[Changed]) {
             databases.watches.touch(databases.database_of(*number), key);
         }
     }
+    let listeners = &databases.listeners;
+    if listeners.tracking.any() {
+        listeners.tracking.tell(&listeners.limits, changed);
+    }
+}
+
+/// Has the clients look that wait for the written keys: after what happened was told, since they
+/// have that of theirs told as soon as they are served.
+pub(super) fn wake(databases: &Databases, changed: &[Changed]) {
     if databases.waiters.any() {
         for Changed { number, key, is_made, .. } in changed {
             databases.waiters.touch(databases.database_of(*number), key, *is_made);
         }
-    }
-    let listeners = &databases.listeners;
-    if listeners.tracking.any() {
-        listeners.tracking.tell(&listeners.limits, changed);
     }
 }
 
