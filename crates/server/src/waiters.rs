@@ -388,10 +388,10 @@ impl Waiters {
     }
 
     /// Changes the queues, and tells what that has begun and ended.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         let before = state.unfinished.first().copied();
-        let changed = change(&mut state);
+        change(&mut state);
         let first = state.unfinished.first().copied();
         if first != before {
             self.finished.store(first.map_or(u64::MAX, |first| first - 1), Ordering::Release);
@@ -399,7 +399,6 @@ impl Waiters {
         }
         // Last: a pass that is known to have begun is known to be unfinished.
         self.begun.store(state.begun, Ordering::Release);
-        changed
     }
 
     /// Adds a client to the ends of the keys' queues. A key that is named twice counts once.

@@ -106,10 +106,9 @@ pub(crate) const MEMBER_TOO_LONG: &str = "ERR a field or member has at most 6550
 pub(crate) type Handler = fn(&mut Context<'_, '_>, Args<'_>) -> Done;
 
 /// What a command may take that waits until there is something.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
     /// From any of its keys.
-    #[default]
     Anything,
     /// Nothing: clients that came before wait for one of its keys.
     Nothing,

@@ -153,10 +153,7 @@ impl ScriptCall<'_> {
             // What monitors were shown cannot be taken back: the script must not be begun again.
             return Err(Fault::TakesLong);
         }
-        let Some((index, command)) = super::find(args.at(0)) else {
-            return Err(NO_SCRIPT.into());
-        };
-        if shows {
+        if shows && let Some((_, command)) = super::find(args.at(0)) {
             listening::show(context.server, context.client, command, args);
             context.client.is_shown.set(true);
         }
@@ -172,7 +169,9 @@ impl ScriptCall<'_> {
                 Err(end) => return Err(fault_of(end)),
             }
         }
-        if context.out.bytes().get(from) == Some(&b'-') {
+        if context.out.bytes().get(from) == Some(&b'-')
+            && let Some((index, _)) = super::find(args.at(0))
+        {
             let slot = COMMANDS.slot(index, args);
             context.server.metrics.by_command.count_failed(slot, 1);
         }

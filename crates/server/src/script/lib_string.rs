@@ -1,6 +1,8 @@
 //! The functions of `string` that take no patterns, and `table.concat`: they ask for the memory of
 //! what they make before they make it.
 
+use std::ops::Range;
+
 use rilua::{
     LuaResult, RustFn, Table, Val,
     stdlib::{string, table},
@@ -41,32 +43,36 @@ fn rep(state: &mut LuaState) -> LuaResult<u32> {
 
 /// As Lua's, within the stack that functions of Lua 5.1 have, and without a copy of all.
 fn byte(state: &mut LuaState) -> LuaResult<u32> {
-    let len = len_of(state, argument(state, 0)) as i64;
-    let place = |place: i64| if place < 0 { (len + place + 1).max(0) } else { place };
-    let first = place(state.opt_integer(2, 1)?).max(1);
-    let last = place(state.opt_integer(3, first)?).min(len);
-    if last.saturating_sub(first) >= MAX_VALUES as i64 {
+    let subject = string(state, 0)?;
+    let len = len_of(state, subject);
+    let first = state.opt_integer(2, 1)?;
+    let part = part(len, first, state.opt_integer(3, first)?);
+    if part.len() > MAX_VALUES {
         return Err(located(state, "string slice too long"));
     }
-    let Val::Str(of) = argument(state, 0) else { return string::str_byte(state) };
-    let data = state.gc.string_arena.get(of).map_or(&b""[..], |string| string.data());
-    let range = usize::try_from(first - 1).unwrap_or(0)..usize::try_from(last).unwrap_or(0);
-    let bytes = data.get(range).unwrap_or_default().to_vec();
+    let bytes = bytes_of(state, subject).get(part).unwrap_or_default().to_vec();
     bytes.iter().for_each(|byte| state.push(Val::Num(f64::from(*byte))));
     Ok(bytes.len() as u32)
+}
+
+/// The bytes between two places of a string of this length, as Lua counts them: from 1, and from
+/// the end if they are negative.
+fn part(len: usize, first: i64, last: i64) -> Range<usize> {
+    let len = len as i64;
+    let place = |place: i64| if place < 0 { (len + 1).saturating_add(place) } else { place };
+    let (first, last) = (place(first).max(1), place(last).min(len));
+    match (usize::try_from(first - 1), usize::try_from(last)) {
+        (Ok(from), Ok(to)) if from < to => from..to,
+        _ => 0..0,
+    }
 }
 
 /// As Lua's, but not all of a long string is copied for a part of it.
 fn sub(state: &mut LuaState) -> LuaResult<u32> {
     let subject = string(state, 0)?;
-    let len = len_of(state, subject) as i64;
-    let place = |place: i64| if place < 0 { (len + 1).saturating_add(place) } else { place };
-    let first = place(state.check_integer(2)?).max(1);
-    let last = place(state.opt_integer(3, -1)?).min(len);
-    let part = match (usize::try_from(first - 1), usize::try_from(last)) {
-        (Ok(from), Ok(to)) if from < to => from..to,
-        _ => 0..0,
-    };
+    let len = len_of(state, subject);
+    let first = state.check_integer(2)?;
+    let part = part(len, first, state.opt_integer(3, -1)?);
     memory::reserve(state, part.len())?;
     let bytes = bytes_of(state, subject).get(part).unwrap_or_default().to_vec();
     return_bytes(state, &bytes)
@@ -176,6 +182,10 @@ mod tests {
                 ("return ('hello'):sub(-1e300, 1e300)", "hello"),
                 ("return ('hello'):sub(1e300)", ""),
                 ("return string.sub(12345, '2', 3)", "23"),
+                ("return ('hello'):byte()", "104"),
+                ("return ('hello'):byte(-2, -1)", "108|111"),
+                ("return select('#', ('hello'):byte(9))", "0"),
+                ("return string.byte(12, 2)", "50"),
                 ("return (''):sub(1)", ""),
             ],
         );

@@ -209,7 +209,7 @@ impl Session {
     /// Runs a blocked command again; returns true if it has replied. If not, the next client is to
     /// look at what is there.
     fn run_again(&mut self, server: &Server, blocked: &mut Blocked, out: &mut Reply) -> bool {
-        let (from, asked) = (out.len(), blocked.waiter.asked());
+        let (from, errors, asked) = (out.len(), out.errors(), blocked.waiter.asked());
         if blocked.seen.replace(asked) == Some(asked) {
             // Its last look was after it was asked.
             return false;
@@ -244,7 +244,7 @@ impl Session {
         if waits || is_other_type {
             out.truncate(from);
             // The client does not see it.
-            out.take_errors();
+            out.truncate_errors(errors);
             Self::looked(server, blocked, asked);
             return false;
         }
