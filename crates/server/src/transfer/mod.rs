@@ -261,25 +261,30 @@ fn first_line(code: &[u8]) -> String {
 }
 
 /// Looks at what became of a part of a dump: true if it was taken, false if it was left out.
-/// `name` says where it is and what.
+/// `name` says where it is, for an error, and what.
 fn look(
     taken: Result<(), Refusal>,
     is_lenient: bool,
     all: &mut Transferred,
-    name: impl FnOnce(&str) -> (u64, String),
+    name: impl FnOnce(&str) -> (String, String),
 ) -> Result<bool, TransferError> {
     let why = match taken {
         Ok(()) => return Ok(true),
         Err(Refusal::Failed(error)) => return Err(error),
         Err(Refusal::Unfit(why)) => why,
     };
-    let (at, what) = name(&why);
+    let (place, what) = name(&why);
     if !is_lenient {
-        return Err(TransferError::Failed(format!("offset {at} of the dump, {what}")));
+        return Err(TransferError::Failed(format!("{place}{what}")));
     }
     all.unfit += 1;
     all.first_unfit.get_or_insert(what);
     Ok(false)
+}
+
+/// Where a dump is read, for an error.
+fn place<R: io::Read>(dump: &Dump<R>) -> String {
+    format!("offset {} of the dump, ", dump.offset())
 }
 
 /// Reads what comes next in a dump; false at its end.
@@ -301,14 +306,14 @@ fn step<R: io::Read>(
         Some(Record::Function(code)) => {
             let taken = target.library(&code);
             let is_taken = look(taken, is_lenient, all, |why| {
-                (dump.offset(), format!("the library {}: {why}", first_line(&code)))
+                (place(dump), format!("the library {}: {why}", first_line(&code)))
             })?;
             all.functions += u64::from(is_taken);
         }
         Some(Record::Key(head)) => {
             let taken = target.value(&head, &mut || dump.item());
             let is_taken = look(taken, is_lenient, all, |why| {
-                (dump.offset(), format!("the key \"{}\": {why}", head.key.escape_ascii()))
+                (place(dump), format!("the key \"{}\": {why}", head.key.escape_ascii()))
             })?;
             all.keys += u64::from(is_taken);
         }

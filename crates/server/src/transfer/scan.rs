@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use super::{
-    KEYS_PER_LOOK, Refusal, Target, TransferError, Transferred, address, first_line,
+    KEYS_PER_LOOK, Refusal, Target, TransferError, Transferred, address, first_line, look,
     remote::REPLY_TIMEOUT,
 };
 use crate::{
@@ -55,18 +55,10 @@ fn read_libraries(
     };
     let failed = |what: &str| TransferError::Failed(format!("the server's FUNCTION DUMP: {what}"));
     for code in libraries_of(&payload).map_err(failed)? {
-        match target.library(&code) {
-            Ok(()) => all.functions += 1,
-            Err(Refusal::Failed(error)) => return Err(error),
-            Err(Refusal::Unfit(why)) => {
-                let what = format!("the library {}: {why}", first_line(&code));
-                if !is_lenient {
-                    return Err(TransferError::Failed(what));
-                }
-                all.unfit += 1;
-                all.first_unfit.get_or_insert(what);
-            }
-        }
+        let is_taken = look(target.library(&code), is_lenient, all, |why| {
+            (String::new(), format!("the library {}: {why}", first_line(&code)))
+        })?;
+        all.functions += u64::from(is_taken);
     }
     Ok(())
 }
