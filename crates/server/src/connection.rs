@@ -21,11 +21,12 @@ use crate::{
     clients::ClientInfo,
     command::COMMANDS,
     config::Fsync,
+    effort,
     log::Event,
     resp::{Frames, Parser, Reply},
     server::Server,
     session::{SLICE, Session},
-    sweep,
+    spare_buffers, sweep,
     unsent::Unsent,
     worker_state::WorkerState,
 };
@@ -40,15 +41,12 @@ const QUERY_BYTES_FIRST: usize = 32 << 10;
 /// How many commands are parsed before they are run.
 const COMMANDS_MAX: usize = 1024;
 
+/// Bytes that a client sends, or is sent, before its worker's other clients have their turn: some
+/// hundred microseconds' worth.
+const TURN_BYTES: usize = 512 << 10;
+
 /// Replies are sent once they are this large, in bytes, even if there are commands left to run.
 const SEND_BYTES: usize = 64 << 10;
-
-/// Replies that are smaller are copied out of the buffer that they were written into, which is warm
-/// for the next client then.
-const SMALL_REPLY_BYTES: usize = 4 << 10;
-
-/// How many buffers for replies a thread keeps; each has at most twice [`SEND_BYTES`].
-const SPARE_BUFFERS: usize = 16;
 
 /// Messages that others left for a client stay with them until it has fewer unsent bytes.
 const MESSAGE_BYTES: usize = 16 << 10;
@@ -67,9 +65,6 @@ const SMALL_BYTES: usize = 256 << 10;
 thread_local! {
     /// What bytes are read into before they are a client's; one for each thread.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-
-    /// Buffers for replies; the last one was used last, and is in the processor's cache.
-    static SPARE: Cell<Vec<Vec<u8>>> = const { Cell::new(Vec::new()) };
 }
 
 /// Why a connection ends before the client says so.
@@ -95,6 +90,8 @@ struct Connection<S> {
     frames: Frames,
     /// Bytes that were read and are not yet commands that were run.
     input: Vec<u8>,
+    /// Bytes of it that were read since others had their turn.
+    turn_bytes: usize,
     out: Reply,
     /// Earlier replies, which the client has not taken.
     unsent: Unsent,
@@ -124,6 +121,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         parser: Parser::default(),
         frames: Frames::default(),
         input: Vec::new(),
+        turn_bytes: 0,
         out,
         unsent: Unsent::default(),
         is_unflushed: false,
@@ -175,7 +173,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let more = (wanted - self.input.len()).min(self.input.len());
             self.input.reserve_exact(more);
         }
-        if poll_fn(|cx| self.poll_read(cx)).await? == 0 {
+        let len = poll_fn(|cx| self.poll_read(cx)).await?;
+        self.turn_bytes += len;
+        if self.turn_bytes >= TURN_BYTES {
+            self.turn_bytes = 0;
+            tokio::task::yield_now().await;
+        }
+        if len == 0 {
             // A client that has sent everything may still take the replies.
             self.send_rest().await?;
             return Err(End::Gone);
@@ -376,7 +380,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn run_some(&mut self, at: usize) -> usize {
         let Self { server, session, input, frames, out, .. } = self;
         // Replies join earlier ones that are not sent.
-        let own = out.is_empty().then(|| out.replace_buffer(spare_buffer()));
+        let own = out.is_empty().then(|| out.replace_buffer(spare_buffers::take()));
         let mut run = || session.run(server, input, frames, at, SEND_BYTES, out);
         let ran = if server.databases.fsync() == Fsync::Always {
             // The thread may wait for the disk: another one takes its other connections.
@@ -385,10 +389,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             run()
         };
         if let Some(mut own) = own
-            && out.len() < SMALL_REPLY_BYTES
+            && out.len() < spare_buffers::SMALL_REPLY_BYTES
         {
             own.extend_from_slice(out.bytes());
-            keep_spare(out.replace_buffer(own));
+            spare_buffers::keep(out.replace_buffer(own));
         }
         ran
     }
@@ -445,7 +449,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// taken.
     fn poll_send_out(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let mut sent = 0;
-        while sent < self.out.len() {
+        while sent < self.out.len().min(TURN_BYTES) {
             let polled = Pin::new(&mut self.socket).poll_write(cx, &self.out.bytes()[sent..]);
             match polled? {
                 Poll::Pending => break,
@@ -458,7 +462,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.keep_out(sent);
         }
         self.out.clear(SEND_BYTES);
-        let _ = self.poll_send(cx)?;
+        if sent < TURN_BYTES {
+            let _ = self.poll_send(cx)?;
+        }
         if !self.unsent.is_empty() {
             self.count_bytes();
         }
@@ -469,17 +475,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn keep_out(&mut self, sent: usize) {
         let buffer = self.out.replace_buffer(Vec::new());
         if sent > 0 {
-            self.unsent.push(&buffer[sent..]);
-            keep_spare(buffer);
+            if let Some(buffer) = self.unsent.push_rest(buffer, sent) {
+                spare_buffers::keep(buffer);
+            }
         } else if let Some(buffer) = self.unsent.push_buffer(buffer) {
-            keep_spare(buffer);
+            spare_buffers::keep(buffer);
         }
     }
 
-    /// Sends earlier replies, until there are none.
+    /// Sends earlier replies, until there are none. Others have their turn between.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        let info = &self.session.client.info;
+        let (info, before) = (&self.session.client.info, self.unsent.len());
         while !self.unsent.is_empty() {
+            if before - self.unsent.len() >= TURN_BYTES {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let polled = Pin::new(&mut self.socket).poll_write(cx, self.unsent.front());
             info.note_stalled(polled.is_pending());
             match ready!(polled)? {
@@ -531,10 +542,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Before waiting: says how many bytes are kept, and gives back what is not needed.
     fn go_idle(&mut self) {
         if self.input.is_empty() && self.input.capacity() > IDLE_BYTES {
-            self.input = Vec::new();
+            effort::free(std::mem::take(&mut self.input));
         }
         if self.out.capacity() > IDLE_BYTES {
-            keep_spare(self.out.replace_buffer(Vec::new()));
+            spare_buffers::keep(self.out.replace_buffer(Vec::new()));
         }
         self.session.client.info.note_stalled(self.parser.is_inside() || self.has_unsent());
         self.count_bytes();
@@ -574,23 +585,4 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         self.session.end(&server);
     }
-}
-
-/// A buffer for replies, empty.
-fn spare_buffer() -> Vec<u8> {
-    let mut spare = SPARE.take();
-    let buffer = spare.pop().unwrap_or_else(|| Vec::with_capacity(4 * SMALL_REPLY_BYTES));
-    SPARE.set(spare);
-    buffer
-}
-
-/// Keeps a buffer for the next replies of this thread, if it is neither small nor large.
-fn keep_spare(mut buffer: Vec<u8>) {
-    let mut spare = SPARE.take();
-    let is_fit = (SMALL_REPLY_BYTES..=2 * SEND_BYTES).contains(&buffer.capacity());
-    if is_fit && spare.len() < SPARE_BUFFERS {
-        buffer.clear();
-        spare.push(buffer);
-    }
-    SPARE.set(spare);
 }

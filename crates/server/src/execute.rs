@@ -62,9 +62,9 @@ pub(crate) type Call<'a> = (&'static Command, Args<'a>);
 fn read_long(context: &mut Context<'_, '_>, (command, args): Call<'_>) -> Done {
     // Its entries may have been taken of those that were read ahead.
     context.txn.go_on_at(usize::MAX);
-    context.may_take_long = true;
+    context.txn.may_take_long = true;
     let done = effort::beside_others(|| (command.run)(context, args));
-    context.may_take_long = false;
+    context.txn.may_take_long = false;
     done
 }
 
@@ -120,7 +120,7 @@ impl<'s> Runner<'_, 's> {
     fn context(&mut self) -> Context<'_, 's> {
         let databases = &self.server.databases;
         let mut txn = Txn::new(databases, databases.number(self.client.database), now_ms());
-        txn.client = self.client.info.id;
+        (txn.client, txn.may_take_long) = (self.client.info.id, false);
         let takes = self.takes.clone();
         let (server, client, out) = (self.server, &mut *self.client, &mut *self.out);
         Context {
@@ -131,7 +131,6 @@ impl<'s> Runner<'_, 's> {
             in_exec: false,
             takes,
             enters: false,
-            may_take_long: false,
             learns: LearnWhere::Nowhere,
             spent: Cell::default(),
             absent: 0,
@@ -195,7 +194,7 @@ impl<'s> Runner<'_, 's> {
         let locks = lock(&self.server.databases, self.groups, command, args);
         let enters = self.enters;
         let mut context = self.context();
-        (context.may_take_long, context.learns) = (learns != LearnWhere::Nowhere, learns);
+        (context.txn.may_take_long, context.learns) = (learns != LearnWhere::Nowhere, learns);
         context.enters = enters;
         context.txn.is_read = command.flags.has(Flags::READ);
         let done = match (command.run)(&mut context, args) {

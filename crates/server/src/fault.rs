@@ -61,7 +61,10 @@ impl From<Wait> for Fault {
 
 impl From<rhumb::Error> for Fault {
     fn from(error: rhumb::Error) -> Self {
-        Self::Engine(error)
+        match error {
+            rhumb::Error::TooLong { .. } => Self::TakesLong,
+            error => Self::Engine(error),
+        }
     }
 }
 

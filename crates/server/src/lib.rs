@@ -86,6 +86,7 @@ mod session;
 mod share;
 mod share_name;
 mod slow;
+mod spare_buffers;
 mod status;
 mod sweep;
 #[cfg(feature = "tls")]

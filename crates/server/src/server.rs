@@ -43,6 +43,11 @@ use crate::{
 /// which lie in it too.
 const RANKS_PART: u64 = 64;
 
+/// How far flushes and compactions yield to the workers. On two cores, while both compact, a `GET`
+/// has a P99 of 2.4 ms without it, and of 0.5 with 4. With 10 it has 0.9, and a thread that holds a
+/// lock of the allocator waits for its turn where other programs are busy.
+const BACKGROUND_NICENESS: u8 = 4;
+
 /// The percentiles of latencies that Redis gives by default.
 const PERCENTILES_DEFAULT: [f64; 3] = [50.0, 99.0, 99.9];
 
@@ -133,6 +138,7 @@ impl Server {
             .memory_budget_bytes(config.memory_bytes)
             .memtable_bytes((config.memory_bytes / 8).clamp(1 << 20, 64 << 20))
             .open_files_max(descriptors::divide(config.connections()))
+            .background_niceness(BACKGROUND_NICENESS)
             .open()?;
         let health = Arc::new(Health::new(Arc::clone(&log)));
         let databases = Databases::open(engine, config.fsync, health)?;

@@ -21,7 +21,7 @@ use rhumb::{Batch, Error, Keyspace, Result, Slice, Snapshot};
 use crate::{
     db::{Databases, Db},
     effort,
-    encode::{Entry, Kind, Meta, entry, member},
+    encode::{Edited, Entry, Kind, Meta, entry, member},
     key_event::{EventClass, KeyEvent},
     listeners::{Changed, Topic},
     ranks::Overlays,
@@ -45,6 +45,10 @@ impl Space {
         }
     }
 }
+
+/// The longest string that is read from a file while a worker's other clients wait, in bytes: that
+/// takes some hundred microseconds.
+const BRIEF_BYTES_MAX: u64 = 512 << 10;
 
 /// Writes to one keyspace, by key; `None` removes the key.
 pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -119,6 +123,9 @@ pub(crate) struct Txn<'s> {
     pub(crate) now_ms: u64,
     /// True if the present command only reads: clients are told of keys that it misses.
     pub(crate) is_read: bool,
+    /// True if the present command may take long: other clients of its worker are served
+    /// meanwhile.
+    pub(crate) may_take_long: bool,
     /// The client whose command it is; 0 if it is none's.
     pub(crate) client: u64,
     pub(crate) pending: Pending,
@@ -152,6 +159,7 @@ impl<'s> Txn<'s> {
             number,
             now_ms,
             is_read: false,
+            may_take_long: true,
             client: 0,
             pending: Pending::default(),
             ahead: Vec::new(),
@@ -199,9 +207,9 @@ impl<'s> Txn<'s> {
     ///
     /// # Errors
     ///
-    /// From the engine; nothing is read ahead then.
+    /// From the engine, and if one takes long; nothing is read ahead then.
     pub(crate) fn read_ahead(&mut self, keys: &[&[u8]]) -> Result<()> {
-        self.ahead = self.db()?.keys.multi_get(keys)?;
+        self.ahead = self.db()?.keys.reader().multi_get_at_most(keys, BRIEF_BYTES_MAX)?;
         self.ahead_taken = 0;
         Ok(())
     }
@@ -254,6 +262,10 @@ impl<'s> Txn<'s> {
     }
 
     /// The key's entry, if it is there and has not ended.
+    ///
+    /// # Errors
+    ///
+    /// From the engine; [`Error::TooLong`] if it takes long and may not.
     pub(crate) fn read(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         let entry = self.raw(key)?.filter(|entry| !entry.is_expired(self.now_ms));
         self.hits += u64::from(entry.is_some());
@@ -268,7 +280,8 @@ impl<'s> Txn<'s> {
         let ahead = self.take_ahead();
         let value = match self.written(Space::Keys, key).or(ahead) {
             Some(value) => value,
-            None => self.db()?.keys.get(key)?,
+            None if self.may_take_long => self.db()?.keys.get(key)?,
+            None => self.db()?.keys.reader().get_at_most(key, BRIEF_BYTES_MAX)?,
         };
         effort::steps(1);
         let Some(value) = value else { return Ok(None) };
@@ -336,14 +349,14 @@ impl<'s> Txn<'s> {
     }
 
     /// As [`Txn::put_string`], for a string that was changed in part.
-    pub(crate) fn put_raw_string(
+    pub(crate) fn put_edited(
         &mut self,
         key: &[u8],
         before: Option<&Entry>,
-        bytes: &[u8],
-        expires_ms: u64,
+        string: Edited,
     ) -> Result<()> {
-        self.put_whole(key, before, entry::encode_raw_string(bytes, expires_ms), expires_ms)
+        let expires_ms = string.expires_ms();
+        self.put_whole(key, before, string.into_entry(), expires_ms)
     }
 
     /// Writes the entry of a string in the place of what [`Txn::edit`] found.

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::outbox::Message;
+use crate::{effort, outbox::Message};
 
 /// Small replies join a chunk until it has this many bytes: what the kernel takes at a time.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -78,6 +78,19 @@ impl Unsent {
         None
     }
 
+    /// As [`Unsent::push_buffer`], but for the first bytes, which were sent: everything was.
+    pub(crate) fn push_rest(&mut self, replies: Vec<u8>, sent: usize) -> Option<Vec<u8>> {
+        debug_assert!(self.is_empty(), "earlier replies are sent first");
+        let left = replies.len() - sent;
+        if left < CHUNK_BYTES {
+            self.push(&replies[sent..]);
+            return Some(replies);
+        }
+        (self.len, self.sent) = (left, sent);
+        self.chunks.push_back(Chunk::Own(replies));
+        None
+    }
+
     /// Adds a message. A large one is not copied.
     pub(crate) fn push_shared(&mut self, message: Arc<Message>) {
         let bytes = message.bytes();
@@ -98,7 +111,9 @@ impl Unsent {
         self.sent += bytes;
         self.len -= bytes;
         if self.chunks.front().is_some_and(|chunk| chunk.bytes().len() == self.sent) {
-            self.chunks.pop_front();
+            if let Some(Chunk::Own(bytes)) = self.chunks.pop_front() {
+                effort::free(bytes);
+            }
             self.sent = 0;
         }
         if self.chunks.is_empty() {
@@ -133,5 +148,13 @@ mod tests {
             unsent.advance(most);
         }
         assert!(taken == wanted && unsent.front().is_empty() && unsent.chunks() == 0);
+        assert!(unsent.push_rest(vec![1; CHUNK_BYTES + 8], 9).is_some());
+        assert_eq!(unsent.front(), [1; CHUNK_BYTES - 1]);
+        unsent.advance(CHUNK_BYTES - 1);
+        let rest: Vec<u8> = (0..2 * CHUNK_BYTES).map(|at| (at / CHUNK_BYTES) as u8).collect();
+        assert!(unsent.push_rest(rest, CHUNK_BYTES - 1).is_none());
+        assert_eq!((unsent.len(), unsent.front()[0], unsent.front()[1]), (CHUNK_BYTES + 1, 0, 1));
+        unsent.advance(CHUNK_BYTES + 1);
+        assert!(unsent.is_empty() && unsent.front().is_empty());
     }
 }

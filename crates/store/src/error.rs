@@ -65,6 +65,14 @@ pub enum Error {
     Closed(Cow<'static, str>),
     /// Numbers that are never used again, or the room that a format has for something, are used up.
     Exhausted(Cow<'static, str>),
+    /// A value is longer than the caller wants to read
+    /// ([`Reader::get_at_most`](crate::Reader::get_at_most)), and was not read.
+    TooLong {
+        /// Its length, in bytes.
+        bytes: u64,
+        /// The length that the caller allowed, in bytes.
+        bytes_max: u64,
+    },
     /// The keyspace was dropped.
     KeyspaceDropped(Arc<str>),
     /// The engine broke one of its own promises, or one of its threads panicked. Please report it.
@@ -215,6 +223,9 @@ impl fmt::Display for Error {
             | Self::NotFound(what)
             | Self::Closed(what)
             | Self::Exhausted(what) => f.write_str(what),
+            Self::TooLong { bytes, bytes_max } => {
+                write!(f, "a value has {bytes} bytes: at most {bytes_max} were to be read")
+            }
             Self::Internal(what) => write!(f, "a fault of Rhumb itself: {what}"),
             Self::KeyspaceDropped(name) => write!(f, "keyspace {name:?} was dropped"),
             Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),

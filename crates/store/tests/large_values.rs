@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use rhumb::{Database, Keyspace, KeyspaceOptions};
+use rhumb::{Database, Error, Keyspace, KeyspaceOptions};
 
 const MIB: u64 = 1 << 20;
 
@@ -139,4 +139,33 @@ fn batches_of_large_and_small_values_are_whole() {
     drop((db, keyspace));
     // Read from the log, or from the tables.
     check(&Database::builder(dir.path().join("db")).open().unwrap());
+}
+
+/// Long values in files are not read by one that has no room for them; in memory they cost nothing.
+#[test]
+fn a_long_value_is_not_read_by_one_that_wants_a_short_one() {
+    const LEN: u64 = 64 * MIB;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db")).unwrap();
+    let keyspace = db.keyspace("large", KeyspaceOptions::default()).unwrap();
+    keyspace.insert_owned("a", value(LEN)).unwrap();
+    keyspace.insert("b", "short").unwrap();
+    let reader = keyspace.reader();
+    assert_eq!(reader.get_at_most("a", 10).unwrap().map(|value| value.len() as u64), Some(LEN));
+    db.flush().unwrap();
+    check("a long value that is not read", LEN, 0, || {
+        for read in [
+            reader.get_at_most("a", LEN - 1).map(drop),
+            reader.multi_get_at_most(&["b", "a"], 10).map(drop),
+        ] {
+            let Err(Error::TooLong { bytes: LEN, .. }) = read else { panic!("{read:?}") };
+        }
+    });
+    assert_eq!(
+        reader.multi_get_at_most(&["a", "b"], LEN).unwrap()[1].as_deref(),
+        Some(&b"short"[..])
+    );
+    assert_eq!(reader.get_at_most("c", 0).unwrap(), None);
+    read_back(&keyspace, "a", LEN);
 }

@@ -2,8 +2,9 @@
 //! from the system, values that readers reach without waiting. Nothing here knows what is being
 //! shared.
 //!
-//! This crate is a part of `rhumb` and of `rhumb-index`. Its interface changes with theirs, in any
-//! release. It may use `unsafe`, inside types that cannot be misused; it does no I/O.
+//! This crate is a part of `rhumb`, of `rhumb-index` and of the server. Its interface changes with
+//! theirs, in any release. It may use `unsafe`, inside types that cannot be misused; it does no
+//! I/O.
 #![deny(unsafe_code)]
 
 mod ahead;

@@ -14,6 +14,20 @@ use super::{
 #[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
 const PAGE_BYTES: usize = 4 << 10;
 
+/// Drops a vector. If it is long its pages go back to the system first: other threads get memory
+/// meanwhile.
+pub fn release(bytes: Vec<u8>) {
+    #[cfg(all(target_os = "linux", not(any(miri, sanitized))))]
+    {
+        let mut bytes = bytes;
+        // SAFETY: the memory is the vector's, as long as that, and bytes need no dropping: nothing
+        // reads them before the allocator has the memory back.
+        unsafe { system::empty(bytes.as_mut_ptr(), bytes.capacity()) };
+    }
+    #[cfg(not(all(target_os = "linux", not(any(miri, sanitized)))))]
+    drop(bytes);
+}
+
 /// Counts the bytes of all mappings that were made with it or a clone of it.
 #[derive(Clone)]
 pub struct Gauge(Arc<AtomicUsize>);
@@ -89,6 +103,10 @@ mod system {
 
     use super::CHUNK_BYTES;
 
+    /// The largest page that Linux uses by itself on any machine, in bytes: the ends of a range of
+    /// whole pages are multiples of it.
+    const LARGEST_PAGE_BYTES: usize = 64 << 10;
+
     /// Zeroed memory, aligned to a chunk if it is as long as one; `bytes` is a multiple of a page's
     /// size.
     pub(super) fn map(bytes: usize, wants_large_pages: bool) -> NonNull<u8> {
@@ -149,7 +167,34 @@ mod system {
     /// It came from [`map`] with the same length and is not used again.
     pub(super) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller gives the mapping up.
-        unsafe { unmap_range(base.as_ptr(), bytes) };
+        unsafe {
+            empty(base.as_ptr(), bytes);
+            unmap_range(base.as_ptr(), bytes);
+        }
+    }
+
+    /// Gives the whole pages of a long range back, which stays mapped and reads as anything.
+    ///
+    /// While a thread unmaps a range, no other thread of the process gets memory, nor a page of it:
+    /// for a tenth of a second if the range has hundreds of megabytes in small pages. They do while
+    /// a thread gives back the pages alone, after which little is left to be unmapped.
+    ///
+    /// # Safety
+    /// Nothing reads what is in the range any more.
+    pub(super) unsafe fn empty(start: *mut u8, bytes: usize) {
+        if bytes <= CHUNK_BYTES {
+            return;
+        }
+        let end = start.addr() + bytes;
+        let mut from = start.addr().next_multiple_of(LARGEST_PAGE_BYTES);
+        let end = end - end % LARGEST_PAGE_BYTES;
+        while from < end {
+            let step = CHUNK_BYTES.min(end - from);
+            // SAFETY: the range is mapped, and the caller gives up what is in it. If the advice is
+            // refused, the pages go when they are unmapped.
+            let _ = unsafe { madvise(start.with_addr(from).cast(), step, Advice::LinuxDontNeed) };
+            from += step;
+        }
     }
 }
 
@@ -187,5 +232,29 @@ mod system {
     pub(super) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller says that it was allocated with this layout and is unused.
         unsafe { dealloc(base.as_ptr(), layout(bytes)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_of_any_length_are_dropped() {
+        for len in [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * CHUNK_BYTES + 7] {
+            release(vec![1; len]);
+            release(Vec::with_capacity(len));
+        }
+    }
+
+    #[test]
+    fn a_mapping_goes_back_whole() {
+        let gauge = Gauge::default();
+        let mapping = Mapping::new(3 * CHUNK_BYTES, false, &gauge);
+        // SAFETY: the first byte of the mapping, which is this test's alone.
+        unsafe { mapping.base().write(1) };
+        assert_eq!(gauge.bytes(), 3 * CHUNK_BYTES);
+        drop(mapping);
+        assert_eq!(gauge.bytes(), 0);
     }
 }

@@ -29,6 +29,7 @@ use std::{
 
 use super::{
     arena::{self, Arena},
+    mapping::release,
     primitive::{Arc, AtomicUsize, Ordering},
 };
 
@@ -265,7 +266,7 @@ impl Record {
                 unsafe { arena.release(self.head.cast(), bytes) };
             }
             Home::Given(bytes) => {
-                drop(bytes);
+                release(*bytes);
                 // SAFETY: the head was a box, and what has to be dropped of it was moved out.
                 drop(unsafe {
                     Box::from_raw(self.head.as_ptr().cast::<std::mem::MaybeUninit<Head>>())

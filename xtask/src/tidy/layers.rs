@@ -138,6 +138,7 @@ const SERVER: Layers = Layers {
         "http_request",
         "session",
         "transfer",
+        "spare_buffers",
         "unsent",
         "workers",
         "connection",
@@ -161,7 +162,7 @@ const PACKAGES: [(&str, &[&str]); 10] = [
     ("crates/store", &["rhumb-model", "rhumb-sync", "rhumb-index"]),
     ("crates/remote", &["rhumb-model"]),
     ("crates/share", &["rhumb", "rhumb-remote"]),
-    ("crates/server", &["rhumb", "rhumb-remote", "rhumb-share"]),
+    ("crates/server", &["rhumb", "rhumb-sync", "rhumb-remote", "rhumb-share"]),
     ("bench", &["rhumb", "rhumb-model", "rhumb-remote", "rhumb-share", "rhumb-server"]),
     (
         "crates/cli",

@@ -7,7 +7,7 @@ use super::{
     strings::STRING_BYTES_MAX,
 };
 use crate::{
-    encode::{Entry, Kind},
+    encode::{Edited, Entry, Kind},
     fault::Fault,
     key_event::KeyEvent,
     resp::{Args, number::parse_i64},
@@ -202,24 +202,24 @@ pub(super) fn bitfield(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return Err(STRING_TOO_LONG.into());
     }
     let before = context.edit(key, Kind::String)?;
-    let mut bytes = before.as_ref().map_or(&[][..], Entry::bytes).to_vec();
-    context.check_length(steps.len() as u64 + elements_of(bytes.len().max(len)))?;
-    let grows = len > bytes.len();
-    bytes.resize(bytes.len().max(len), 0);
+    let old = before.as_ref().map_or(0, |before| before.bytes().len());
+    context.check_length(steps.len() as u64 + elements_of(old.max(len)))?;
+    let grows = len > old;
+    let mut string = Edited::of(before.as_ref(), len);
+    string.lengthen(len);
     let mut changes = false;
     context.out.array(steps.len());
     for step in &steps {
-        let old = step.width.read(&bytes, step.at);
+        let old = step.width.read(string.bytes(), step.at);
         let (number, new) = step.take(old);
         reply(context, number);
         if let Some(new) = new {
             changes |= grows || new != old;
-            step.width.write(&mut bytes, step.at, new);
+            step.width.write(string.bytes_mut(), step.at, new);
         }
     }
     if grows || changes {
-        let expires = before.as_ref().map_or(0, |before| before.expires_ms);
-        context.txn.put_raw_string(key, before.as_ref(), &bytes, expires)?;
+        context.txn.put_edited(key, before.as_ref(), string)?;
     }
     if changes {
         context.txn.notify(KeyEvent::string("setbit"), key);

@@ -4,7 +4,7 @@
 
 use super::{Context, Done, SYNTAX, integer, is_word, strings::STRING_BYTES_MAX};
 use crate::{
-    encode::{Entry, Kind},
+    encode::{Edited, Entry, Kind},
     fault::Fault,
     key_event::KeyEvent,
     resp::{Args, number::parse_i64},
@@ -51,12 +51,11 @@ pub(super) fn setbit(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if was == Some(bit) {
         return Ok(());
     }
-    let mut value = Vec::with_capacity(old.len().max(byte + 1));
-    value.extend_from_slice(old);
-    value.resize(old.len().max(byte + 1), 0);
-    value[byte] = value[byte] & !(1 << shift) | (bit as u8) << shift;
-    let expires = before.as_ref().map_or(0, |before| before.expires_ms);
-    context.txn.put_raw_string(key, before.as_ref(), &value, expires)?;
+    let mut string = Edited::of(before.as_ref(), byte + 1);
+    string.lengthen(byte + 1);
+    let byte = &mut string.bytes_mut()[byte];
+    *byte = *byte & !(1 << shift) | (bit as u8) << shift;
+    context.txn.put_edited(key, before.as_ref(), string)?;
     context.txn.notify(KeyEvent::string("setbit"), key);
     Ok(())
 }
@@ -214,28 +213,29 @@ impl Operation {
     }
 
     /// Combines a string with the result so far; the shorter one is followed by zeros.
-    fn combine(self, result: &mut Vec<u8>, other: &[u8]) {
-        let common = result.len().min(other.len());
-        let pairs = result.iter_mut().zip(other);
+    fn combine(self, result: &mut Edited, other: &[u8]) {
+        let common = result.bytes().len().min(other.len());
+        let pairs = result.bytes_mut().iter_mut().zip(other);
         match self {
             Self::And => {
                 pairs.for_each(|(byte, other)| *byte &= other);
-                result[common..].fill(0);
-                result.resize(result.len().max(other.len()), 0);
-                return;
+                result.bytes_mut()[common..].fill(0);
+                return result.lengthen(other.len());
             }
             Self::Or => pairs.for_each(|(byte, other)| *byte |= other),
             Self::Xor | Self::Not => pairs.for_each(|(byte, other)| *byte ^= other),
         }
-        result.extend_from_slice(&other[common..]);
+        result.extend(&other[common..]);
     }
 
     /// The result of the first string.
-    fn begin(self, first: &[u8]) -> Vec<u8> {
-        match self {
-            Self::Not => first.iter().map(|byte| !byte).collect(),
-            Self::And | Self::Or | Self::Xor => first.to_vec(),
+    fn begin(self, first: &[u8]) -> Edited {
+        let mut result = Edited::empty(first.len(), 0);
+        result.extend(first);
+        if self == Self::Not {
+            result.bytes_mut().iter_mut().for_each(|byte| *byte = !*byte);
         }
+        result
     }
 }
 
@@ -257,11 +257,11 @@ pub(super) fn bitop(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             Some(result) => operation.combine(result, bytes),
         }
     }
-    let result = result.unwrap_or_default();
-    let len = result.len();
+    let result = result.unwrap_or_else(|| Edited::empty(0, 0));
+    let len = result.bytes().len();
     let (key, before) = (args.at(2), context.txn.edit(args.at(2))?);
     if len > 0 {
-        context.txn.put_raw_string(key, before.as_ref(), &result, 0)?;
+        context.txn.put_edited(key, before.as_ref(), result)?;
         context.txn.notify(KeyEvent::string("set"), key);
     } else if let Some(before) = before {
         context.txn.delete(key, &before)?;
@@ -332,13 +332,14 @@ mod tests {
             let combined = |operation: Operation| {
                 let mut result = operation.begin(strings[0]);
                 strings[1..].iter().for_each(|other| operation.combine(&mut result, other));
-                result
+                result.bytes().to_vec()
             };
             prop_assert_eq!(combined(Operation::And), expected(|a, b| a & b));
             prop_assert_eq!(combined(Operation::Or), expected(|a, b| a | b));
             prop_assert_eq!(combined(Operation::Xor), expected(|a, b| a ^ b));
             let inverted: Vec<u8> = strings[0].iter().map(|byte| !byte).collect();
-            prop_assert_eq!(Operation::Not.begin(strings[0]), inverted);
+            let not = Operation::Not.begin(strings[0]);
+            prop_assert_eq!(not.bytes(), inverted);
         }
     }
 }

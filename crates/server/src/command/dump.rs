@@ -2,7 +2,8 @@
 
 use super::{Context, Done, SYNTAX, integer, is_word};
 use crate::{
-    encode::Entry,
+    effort,
+    encode::{Entry, Kind},
     fault::Fault,
     key_event::KeyEvent,
     rdb::{self, Items, Source, ValueBytes},
@@ -28,13 +29,17 @@ pub(super) fn payload(
     let kind = values::kind_of(entry);
     context.check_bytes(entry.bytes().len())?;
     context.check_length(values::items_of(&context.txn, entry)?.0)?;
+    if entry.kind == Kind::String {
+        // A long one is copied once.
+        check_size(entry.bytes().len(), bytes_max)?;
+        let mut payload = rdb::string_value(entry.bytes());
+        rdb::finish_payload(&mut payload);
+        return Ok(Some(payload));
+    }
     let mut value = ValueBytes::new(kind);
     values::read(&context.txn, entry, |item| -> Result<(), Fault> {
         value.push(&item);
-        if value.len() > bytes_max {
-            return Err(format!("ERR the value has more than {bytes_max} bytes").into());
-        }
-        Ok(())
+        check_size(value.len(), bytes_max)
     })?;
     if value.is_empty() {
         return Ok(None);
@@ -43,6 +48,13 @@ pub(super) fn payload(
     value.finish(&mut payload).map_err(|error| error.to_string())?;
     rdb::finish_payload(&mut payload);
     Ok(Some(payload))
+}
+
+fn check_size(bytes: usize, bytes_max: usize) -> Done {
+    if bytes > bytes_max {
+        return Err(format!("ERR the value has more than {bytes_max} bytes").into());
+    }
+    Ok(())
 }
 
 /// `DUMP`.
@@ -54,6 +66,7 @@ pub(super) fn dump(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let bytes_max = context.server.limits.read().reply_bytes;
     let payload = payload(context, &entry, bytes_max)?;
     context.out.bulk_or_null(payload.as_deref());
+    effort::free(payload.unwrap_or_default());
     Ok(())
 }
 

@@ -7,7 +7,7 @@ mod registers;
 use self::registers::{Corrupt, HyperLogLog, Registers};
 use super::{Context, Done, is_word};
 use crate::{
-    encode::{Entry, Kind},
+    encode::{Edited, Entry, Kind},
     fault::Fault,
     key_event::KeyEvent,
     resp::Args,
@@ -40,7 +40,9 @@ fn put(
     value: &HyperLogLog,
 ) -> Done {
     let expires = before.map_or(0, |before| before.expires_ms);
-    context.txn.put_raw_string(key, before, value.bytes(), expires)?;
+    let mut string = Edited::empty(value.bytes().len(), expires);
+    string.extend(value.bytes());
+    context.txn.put_edited(key, before, string)?;
     Ok(())
 }
 

@@ -145,8 +145,6 @@ pub(crate) struct Context<'c, 's> {
     /// True if the command has just come and is run alone: what it writes before it waits is
     /// committed.
     pub(crate) enters: bool,
-    /// True if the command may take long: other clients of its worker are served meanwhile.
-    pub(crate) may_take_long: bool,
     /// Where the order of a sorted set may be learned that nobody has asked for.
     pub(crate) learns: LearnWhere,
     /// Elements of the commands of an `EXEC` so far.
@@ -173,7 +171,7 @@ impl Context<'_, '_> {
     /// [`Fault::TakesLong`] if they are many and other clients would wait: the caller returns it,
     /// and the command is run again beside them.
     pub(crate) fn check_length(&self, elements: u64) -> Done {
-        if self.may_take_long {
+        if self.txn.may_take_long {
             return Ok(());
         }
         let mut all = elements;

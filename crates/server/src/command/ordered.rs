@@ -100,7 +100,7 @@ fn write_range(
     range: Option<(KeyBound, KeyBound)>,
     form: &Form,
 ) -> Done {
-    let few = if context.may_take_long { u64::MAX } else { FEW_ELEMENTS };
+    let few = if context.txn.may_take_long { u64::MAX } else { FEW_ELEMENTS };
     let Context { txn, out, .. } = context;
     let start = out.len();
     let (mut replies, mut found, mut spent) = (0, 0, 0);

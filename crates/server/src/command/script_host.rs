@@ -84,7 +84,7 @@ impl ScriptHost {
             is_read_only,
             running,
             remembers: listening::remembers(context.client),
-            may_take_long: context.may_take_long,
+            may_take_long: context.txn.may_take_long,
             shows,
             counts: ScriptCounts::default(),
         })
@@ -185,6 +185,7 @@ impl ScriptHost {
         let mut txn = Txn::new(databases, databases.number(self.client.database), self.now_ms);
         txn.client = self.client.info.id;
         txn.is_read = command.flags.has(Flags::READ);
+        txn.may_take_long = self.may_take_long;
         std::mem::swap(&mut txn.pending, &mut self.pending);
         let place = txn.pending.place();
         let mut context = Context {
@@ -195,7 +196,6 @@ impl ScriptHost {
             in_exec: true,
             takes: Takes::Anything,
             enters: false,
-            may_take_long: self.may_take_long,
             learns: if self.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere },
             spent: Cell::default(),
             absent: 0,

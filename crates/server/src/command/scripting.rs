@@ -149,7 +149,7 @@ impl ScriptCall<'_> {
         note: impl Fn(),
     ) -> Done {
         let shows = context.server.databases.listeners.monitors.any();
-        if shows && !context.may_take_long {
+        if shows && !context.txn.may_take_long {
             // What monitors were shown cannot be taken back: the script must not be begun again.
             return Err(Fault::TakesLong);
         }
@@ -200,10 +200,12 @@ impl ScriptCall<'_> {
         });
         if !context.in_exec {
             let number = databases.number(context.client.database);
+            let may_take_long = context.txn.may_take_long;
             context.txn = Txn::new(databases, number, crate::db::now_ms());
+            context.txn.may_take_long = may_take_long;
             context.txn.client = context.client.info.id;
         }
-        let running = context.may_take_long.then(|| self.running(args));
+        let running = context.txn.may_take_long.then(|| self.running(args));
         let locked = (!everything).then(|| keys.iter().map(|key| key.to_vec()).collect());
         let host = ScriptHost::new(context, locked, self.only_reads, running, shows);
         let Some(mut host) = host else {
@@ -217,7 +219,7 @@ impl ScriptCall<'_> {
         let host = Rc::new(RefCell::new(host));
         let (from, errors) = (context.out.len(), context.out.errors());
         let called = Rc::clone(&host);
-        let (words, long) = ((keys, arguments), context.may_take_long);
+        let (words, long) = ((keys, arguments), context.txn.may_take_long);
         let ran = script::run(self.program, words, called, long, context.out);
         std::mem::swap(&mut host.borrow_mut().pending, &mut context.txn.pending);
         if !matches!(ran, Err(End::TakesLong | End::NeedsEverything)) {

@@ -6,7 +6,7 @@ use super::{
     integer, is_word,
 };
 use crate::{
-    encode::{Entry, Kind},
+    encode::{Edited, Entry, Kind},
     fault::Fault,
     key_event::{EventClass, KeyEvent},
     resp::Args,
@@ -256,18 +256,20 @@ pub(super) fn strlen(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 /// `APPEND`.
 pub(super) fn append(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let before = context.edit(args.at(1), Kind::String)?;
-    let expires = before.as_ref().map_or(0, |before| before.expires_ms);
-    let old = before.as_ref().map_or(&[][..], Entry::bytes);
-    if old.len() + args[2].len() > STRING_BYTES_MAX {
+    let (piece, old) = (args.at(2), before.as_ref().map_or(0, |before| before.bytes().len()));
+    let len = old + piece.len();
+    if len > STRING_BYTES_MAX {
         return Err(STRING_TOO_LONG.into());
     }
-    let value = [old, args.at(2)].concat();
-    match &before {
-        None => context.txn.put_string(args.at(1), None, &value, expires)?,
-        Some(_) => context.txn.put_raw_string(args.at(1), before.as_ref(), &value, expires)?,
+    if before.is_some() {
+        let mut string = Edited::of(before.as_ref(), len);
+        string.extend(piece);
+        context.txn.put_edited(args.at(1), before.as_ref(), string)?;
+    } else {
+        context.txn.put_string(args.at(1), None, piece, 0)?;
     }
     context.txn.notify(KeyEvent::string("append"), args.at(1));
-    context.out.count(value.len());
+    context.out.count(len);
     Ok(())
 }
 
@@ -302,21 +304,22 @@ pub(super) fn setrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     };
     let piece = args.at(3);
     let before = context.edit(args.at(1), Kind::String)?;
-    let mut value = before.as_ref().map_or(&[][..], Entry::bytes).to_vec();
     if piece.is_empty() {
-        context.out.count(value.len());
+        context.out.count(before.map_or(0, |before| before.bytes().len()));
         return Ok(());
     }
-    if offset.saturating_add(piece.len()) > STRING_BYTES_MAX {
+    let end = offset.saturating_add(piece.len());
+    if end > STRING_BYTES_MAX {
         return Err(STRING_TOO_LONG.into());
     }
     context.check_bytes(offset)?;
-    value.resize(value.len().max(offset + piece.len()), 0);
-    value[offset..offset + piece.len()].copy_from_slice(piece);
-    let expires = before.as_ref().map_or(0, |before| before.expires_ms);
-    context.txn.put_raw_string(args.at(1), before.as_ref(), &value, expires)?;
+    let mut string = Edited::of(before.as_ref(), end);
+    string.lengthen(end);
+    string.bytes_mut()[offset..end].copy_from_slice(piece);
+    let len = string.bytes().len();
+    context.txn.put_edited(args.at(1), before.as_ref(), string)?;
     context.txn.notify(KeyEvent::string("setrange"), args.at(1));
-    context.out.count(value.len());
+    context.out.count(len);
     Ok(())
 }
 

@@ -217,7 +217,7 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         unwatch_all(context.server, context.client);
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
-    let is_brief = !context.may_take_long;
+    let is_brief = !context.txn.may_take_long;
     if is_brief && !queue.is_brief(context) {
         set_queue(context.client, Some(queue));
         return Err(Fault::TakesLong);
@@ -245,15 +245,16 @@ fn run_all(context: &mut Context<'_, '_>, queue: &Queue) -> Done {
     server.databases.commit_submitted();
     // The moment, and the database's keyspaces, are those under the locks.
     let number = server.databases.number(context.client.database);
+    let may_take_long = context.txn.may_take_long;
     context.txn = Txn::new(&server.databases, number, crate::db::now_ms());
-    context.txn.client = context.client.info.id;
+    (context.txn.client, context.txn.may_take_long) = (context.client.info.id, may_take_long);
     if is_dirty(context)? {
         context.out.null_array();
         return Ok(());
     }
     context.out.array(queue.len());
     context.in_exec = true;
-    let learns = if context.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere };
+    let learns = if context.txn.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere };
     let (learns, mut calls) = (std::mem::replace(&mut context.learns, learns), Vec::new());
     for (command, args) in queue.commands() {
         let (from, place) = (context.out.len(), context.txn.pending.place());
@@ -273,7 +274,7 @@ fn run_all(context: &mut Context<'_, '_>, queue: &Queue) -> Done {
         calls.push(((command, args), slot, began.elapsed(), done.is_err()));
         match done {
             Ok(()) => {}
-            Err(fault @ Fault::TakesLong) if !context.may_take_long => return Err(fault),
+            Err(fault @ Fault::TakesLong) if !context.txn.may_take_long => return Err(fault),
             // What it had written by then is unknown: nothing of the transaction happens.
             Err(fault @ Fault::Engine(_)) => return Err(fault),
             Err(fault) => {

@@ -152,7 +152,7 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
         }
         for (key, value) in writes {
             match value {
-                Some(value) => all.insert(keyspace, key, value),
+                Some(value) => all.insert_owned(keyspace, key, value),
                 None => all.remove(keyspace, key),
             }
         }

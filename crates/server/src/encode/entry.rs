@@ -120,7 +120,7 @@ impl Entry {
 
     /// The bytes of the same entry with another time of expiry.
     pub(crate) fn with_expiry(&self, expires_ms: u64) -> Vec<u8> {
-        let mut out = Vec::with_capacity(9 + self.bytes().len());
+        let mut out = with_room(self.bytes().len());
         push_head(&mut out, self.kind, expires_ms);
         out[0] |= self.flags();
         out.extend_from_slice(self.bytes());
@@ -155,17 +155,83 @@ pub(crate) fn push_head(out: &mut Vec<u8>, kind: Kind, expires_ms: u64) {
 
 /// The entry of a string.
 pub(crate) fn encode_string(bytes: &[u8], expires_ms: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len() + 9);
+    let mut out = with_room(bytes.len());
     push_head(&mut out, Kind::String, expires_ms);
     out.extend_from_slice(bytes);
     out
 }
 
-/// The entry of a string that was changed in part.
-pub(crate) fn encode_raw_string(bytes: &[u8], expires_ms: u64) -> Vec<u8> {
-    let mut out = encode_string(bytes, expires_ms);
-    out[0] |= FLAG_RAW;
-    out
+/// A string from which on its entry leaves [`HEAD_ROOM`]: a move of fewer bytes takes no time.
+const LONG_BYTES: usize = 1 << 20;
+
+/// Room that is left in the entry of a long string: the engine puts a head in front of it, which
+/// holds the key, of at most 64 KiB. Without it the system moves all pages of the entry, and no
+/// other thread gets memory meanwhile.
+const HEAD_ROOM: usize = 65 << 10;
+
+/// A vector with room for the entry of a string.
+fn with_room(len: usize) -> Vec<u8> {
+    Vec::with_capacity(len + 9 + if len < LONG_BYTES { 0 } else { HEAD_ROOM })
+}
+
+/// A string that is changed in part, within the entry that it becomes: its bytes are copied once.
+#[derive(Debug)]
+pub(crate) struct Edited {
+    entry: Vec<u8>,
+    /// Where in the entry the head ends.
+    body: usize,
+    expires_ms: u64,
+}
+
+impl Edited {
+    /// The string that is there, or an empty one, with room for `len` bytes. It ends when that
+    /// does.
+    pub(crate) fn of(before: Option<&Entry>, len: usize) -> Self {
+        let (old, expires_ms) =
+            before.map_or((&[][..], 0), |before| (before.bytes(), before.expires_ms));
+        let mut edited = Self::empty(len.max(old.len()), expires_ms);
+        edited.extend(old);
+        edited
+    }
+
+    /// An empty string with room for `len` bytes.
+    pub(crate) fn empty(len: usize, expires_ms: u64) -> Self {
+        let mut entry = with_room(len);
+        push_head(&mut entry, Kind::String, expires_ms);
+        entry[0] |= FLAG_RAW;
+        let body = entry.len();
+        Self { entry, body, expires_ms }
+    }
+
+    /// When the string ends, in milliseconds since 1970; 0 if it does not.
+    pub(crate) fn expires_ms(&self) -> u64 {
+        self.expires_ms
+    }
+
+    /// The string.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.entry[self.body..]
+    }
+
+    /// The string, to be changed.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.entry[self.body..]
+    }
+
+    /// Appends bytes.
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
+        self.entry.extend_from_slice(bytes);
+    }
+
+    /// Appends zeros unless it has `len` bytes.
+    pub(crate) fn lengthen(&mut self, len: usize) {
+        self.entry.resize(self.entry.len().max(self.body + len), 0);
+    }
+
+    /// The entry.
+    pub(crate) fn into_entry(self) -> Vec<u8> {
+        self.entry
+    }
 }
 
 /// The entry of a collection.
@@ -191,7 +257,9 @@ mod tests {
     fn entries_have_their_golden_bytes() {
         assert_eq!(encode_string(b"ab", 0), [0, b'a', b'b']);
         assert_eq!(encode_string(b"", 0x0102), [0x80, 2, 1, 0, 0, 0, 0, 0, 0]);
-        let raw = encode_raw_string(b"7", 0);
+        let mut raw = Edited::empty(0, 0);
+        raw.extend(b"7");
+        let raw = raw.into_entry();
         assert_eq!(raw, [0x40, b'7']);
         let raw = Entry::decode(raw.into()).unwrap();
         assert_eq!((raw.kind, raw.expires_ms, raw.bytes()), (Kind::String, 0, &b"7"[..]));

@@ -9,5 +9,5 @@ pub(crate) mod member;
 pub(crate) mod stream;
 pub(crate) mod stream_member;
 
-pub(crate) use entry::{Entry, Kind, Meta};
+pub(crate) use entry::{Edited, Entry, Kind, Meta};
 pub(crate) use stream::{ConsumerRecord, GroupRecord, PendingRecord, StreamId, StreamMeta};

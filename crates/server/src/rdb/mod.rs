@@ -42,7 +42,9 @@ pub(crate) use payload::{finish_payload, has_times, open_payload};
 pub(crate) use source::Source;
 pub(crate) use stream::{StreamId, StreamInfo, StreamItem};
 pub(crate) use value_bytes::ValueBytes;
-pub(crate) use write::{DumpWriter, begin_ending_hash, begin_value, push_end, push_item, type_of};
+pub(crate) use write::{
+    DumpWriter, begin_ending_hash, begin_value, push_end, push_item, string_value, type_of,
+};
 
 #[cfg(test)]
 mod tests;

@@ -96,6 +96,15 @@ pub(crate) fn push_item(out: &mut Vec<u8>, item: &Item) {
     }
 }
 
+/// The type and the value of a string, with room for what ends a payload.
+pub(crate) fn string_value(bytes: &[u8]) -> Vec<u8> {
+    // A length has at most nine bytes, and the end of a payload ten.
+    let mut out = Vec::with_capacity(bytes.len() + 20);
+    out.push(TYPE_STRING);
+    push_string(&mut out, bytes);
+    out
+}
+
 /// Writes a dump.
 pub(crate) struct DumpWriter<W> {
     out: W,

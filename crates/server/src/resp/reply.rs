@@ -4,6 +4,7 @@
 //! floats are bulk strings, null is a bulk string or an array of length -1.
 
 use super::number::{format_f64, push_i64};
+use crate::effort;
 
 /// Replies that were written and not yet sent.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Reply {
     pub fn clear(&mut self, keep: usize) {
         self.buffer.clear();
         if self.buffer.capacity() > keep {
-            self.buffer = Vec::new();
+            effort::free(std::mem::take(&mut self.buffer));
         }
     }
 

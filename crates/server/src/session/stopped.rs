@@ -280,6 +280,8 @@ impl Session {
     fn kind_of(server: &Server, database: usize, key: &[u8]) -> rhumb::Result<Option<Kind>> {
         let databases = &server.databases;
         let mut txn = Txn::new(databases, databases.number(database), now_ms());
+        // A long string is not read for that; it is something else than what is waited for.
+        txn.may_take_long = false;
         Ok(txn.read(key)?.map(|entry| entry.kind))
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use rhumb_sync::primitive::Arc;
+use rhumb_sync::{mapping::release, primitive::Arc};
 
 use super::{
     Handle,
@@ -88,10 +88,12 @@ impl Batch {
     }
 
     /// Like [`Batch::insert`], for a value that the caller gives away. If it has 32 MiB or more and
-    /// stays the only operation of the batch, it is not copied: see [`Keyspace::insert_owned`].
+    /// stays the only operation of the batch, it is not copied: see [`Keyspace::insert_owned`]. Its
+    /// bytes are moved within the vector, to make room for the key and some bytes before it.
     pub fn insert_owned(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: Vec<u8>) {
         if value.len() < IN_PLACE_BYTES_MIN || !self.is_empty() {
-            return self.insert(keyspace, key, value);
+            self.insert(keyspace, key, &value);
+            return release(value);
         }
         let key = key.as_ref();
         let Some(tree) = self.target_of(keyspace, key) else { return };

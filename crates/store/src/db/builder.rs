@@ -19,6 +19,9 @@ use crate::{
 /// for more threads that all compact.
 const BACKGROUND_THREADS_MAX: usize = 256;
 
+/// The largest niceness of Linux (setpriority(2)).
+const NICENESS_MAX: i32 = 19;
+
 /// Opens a [`Database`].
 ///
 /// ```
@@ -109,6 +112,15 @@ impl DatabaseBuilder {
     /// is done inside the calls that cause it, which makes a run repeatable.
     pub fn background_threads(mut self, threads: usize) -> Self {
         self.options.background_threads = threads;
+        self
+    }
+
+    /// How far the threads for flushes and compactions yield to other threads of the machine, from
+    /// 0 (not at all) to 19; a larger number is that. Default 0. Where requests come
+    /// one by one to a machine with few cores, niceness keeps them from waiting for a compaction's
+    /// turn; writers that use all cores are slowed down earlier. Linux only.
+    pub fn background_niceness(mut self, niceness: u8) -> Self {
+        self.options.background_niceness = i32::from(niceness).min(NICENESS_MAX);
         self
     }
 

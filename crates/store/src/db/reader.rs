@@ -28,7 +28,7 @@ use crate::{
     plan::{
         drivers::{drive_async, drive_many, drive_many_async, load_async},
         many::ManyReads,
-        point::{Begun, Found, WaitingRead, load},
+        point::{Begun, Found, WaitingRead, load, load_at_most},
     },
     slice::Slice,
     types::SeqNo,
@@ -90,6 +90,34 @@ impl<'a> Reader<'a> {
         load(self.begin(key.as_ref(), None)?.wait()?)
     }
 
+    /// As [`Reader::get`], for a caller that has no time or memory for long values. A value in
+    /// memory is returned whatever its length, since that copies nothing.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use rhumb::Error;
+    ///
+    /// let db = rhumb::Database::open(dir.path())?;
+    /// let films = db.keyspace("films", rhumb::KeyspaceOptions::default())?;
+    /// films.insert("long", vec![1; 1 << 20])?;
+    /// db.flush()?;
+    /// let read = films.reader().get_at_most("long", 1000);
+    /// assert!(matches!(read, Err(Error::TooLong { bytes: 0x10_0000, .. })));
+    /// assert_eq!(films.reader().get_at_most("none", 1000)?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`], and [`Error::TooLong`](crate::Error::TooLong) if the value lies in a
+    /// file of its own and is longer than `bytes_max`. It was not read.
+    #[inline]
+    pub fn get_at_most(&self, key: impl AsRef<[u8]>, bytes_max: u64) -> Result<Option<Slice>> {
+        load_at_most(self.begin(key.as_ref(), None)?.wait()?, bytes_max)
+    }
+
     /// Returns true if `key` is present. Reads no value that is stored outside its table's blocks.
     ///
     /// # Errors
@@ -105,6 +133,25 @@ impl<'a> Reader<'a> {
     ///
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        self.find_many(keys)?.into_iter().map(load).collect()
+    }
+
+    /// [`Reader::get_at_most`] for many keys, in the order of `keys`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::get_at_most`].
+    pub fn multi_get_at_most<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        bytes_max: u64,
+    ) -> Result<Vec<Option<Slice>>> {
+        let found = self.find_many(keys)?.into_iter();
+        found.map(|found| load_at_most(found, bytes_max)).collect()
+    }
+
+    /// What is found of many keys, in the order of `keys`.
+    fn find_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Found>> {
         let mut reads = ManyReads::new(keys.len());
         let (mut begun, mut count) = (0, FIRST_READS);
         drive_many(&self.keyspace.core().shared.tables.reads, &mut reads, |reads| {
@@ -114,7 +161,7 @@ impl<'a> Reader<'a> {
             count = PREPARED_READS;
             Ok(begun < keys.len())
         })?;
-        reads.into_found().into_iter().map(load).collect()
+        Ok(reads.into_found())
     }
 
     /// The keys of a range with their values, from both ends. The iterator sees the keyspace as it

@@ -13,6 +13,7 @@ use rhumb_sync::primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mu
 use super::{core::Core, training::IDLE_ENTRIES_MAX};
 use crate::{
     error::{Error, Result},
+    io::priority::yield_to_others,
     options::{L0_TABLES_SLOW, L0_TABLES_SLOWEST},
 };
 
@@ -138,9 +139,13 @@ impl Scheduler {
         let mut threads = self.threads.lock();
         for number in 0..core.shared.options.background_threads {
             let weak = Arc::downgrade(core);
+            let niceness = core.shared.options.background_niceness;
             let thread = std::thread::Builder::new()
                 .name(format!("rhumb-{number}"))
-                .spawn(move || run(&weak))
+                .spawn(move || {
+                    yield_to_others(niceness);
+                    run(&weak);
+                })
                 .map_err(|e| Error::io("start a thread for", &core.shared.dir, e))?;
             threads.push(thread);
         }

@@ -14,6 +14,7 @@ pub(crate) mod buffers;
 pub(crate) mod engine;
 pub(crate) mod open_files;
 mod pool;
+pub(crate) mod priority;
 pub mod queue;
 pub(crate) mod read_only;
 #[cfg(feature = "sim")]

@@ -11,7 +11,7 @@ use rhumb_sync::{
 
 use super::{BlockRequest, Plan, Progress, drive_from};
 use crate::{
-    error::Result,
+    error::{Error, Result},
     slice::{BlockRef, Slice},
     table::{Bracket, Hit, KeyHash, Lookup, Table},
     types::SeqNo,
@@ -383,4 +383,17 @@ pub(crate) fn load(found: Found) -> Result<Option<Slice>> {
         Found::Large(large) => large.table.read_large(&large.pointer).map(Some),
         Found::Nothing => Ok(None),
     }
+}
+
+/// As [`load`], but reads no value that is stored outside its table's blocks and is longer than
+/// `bytes_max`: that is [`Error::TooLong`].
+#[inline]
+pub(crate) fn load_at_most(found: Found, bytes_max: u64) -> Result<Option<Slice>> {
+    if let Found::Large(large) = &found {
+        let bytes = large.table.value_pointer(&large.pointer)?.len;
+        if bytes > bytes_max {
+            return Err(Error::TooLong { bytes, bytes_max });
+        }
+    }
+    load(found)
 }

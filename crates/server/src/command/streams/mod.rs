@@ -161,7 +161,7 @@ fn write_entries(
     range: Range,
     most: u64,
 ) -> Result<u64, Fault> {
-    let few = if context.may_take_long { u64::MAX } else { FEW_ELEMENTS };
+    let few = if context.txn.may_take_long { u64::MAX } else { FEW_ELEMENTS };
     let Context { txn, out, .. } = context;
     let (start, mut written) = (out.len(), 0);
     visit_entries(txn, meta, range, |id, value| {

@@ -147,7 +147,7 @@ fn range(context: &mut Context<'_, '_>, group: &mut Group, wanted: &Wanted<'_>) 
             number => number,
         },
     };
-    let few = if context.may_take_long { u64::MAX } else { FEW_ELEMENTS };
+    let few = if context.txn.may_take_long { u64::MAX } else { FEW_ELEMENTS };
     let now_ms = context.txn.now_ms;
     let is_idle = |record: &PendingRecord| {
         wanted.min_idle_ms == 0 || idle_ms(record, now_ms) >= wanted.min_idle_ms

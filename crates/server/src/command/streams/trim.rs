@@ -171,7 +171,7 @@ fn entries_before(
     if id > meta.last {
         return Ok(meta.length);
     }
-    let few = if context.may_take_long { u64::MAX } else { FEW_ELEMENTS };
+    let few = if context.txn.may_take_long { u64::MAX } else { FEW_ELEMENTS };
     let mut found = 0;
     if let Some(to) = id.previous() {
         visit_entries(&context.txn, meta, Range { to, ..Range::ALL }, |_, _| {
