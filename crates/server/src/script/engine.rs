@@ -9,8 +9,8 @@ use rilua::{
 };
 
 use super::{
-    End, MEMORY_BYTES_MAX, api, convert, joins, lib_bit, lib_coroutine, lib_lua, lib_struct,
-    memory, running, sandbox,
+    End, MEMORY_BYTES_MAX, api, convert, joins, lib_bit, lib_coroutine, lib_lua, lib_msgpack,
+    lib_struct, memory, running, sandbox,
 };
 use crate::{random::Random, resp::Reply};
 
@@ -34,8 +34,14 @@ struct Kept {
 }
 
 /// What makes the libraries that Lua has not, before the state is closed.
-const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] =
-    &[api::open, lib_bit::open, lib_coroutine::open, lib_struct::open, lib_lua::open];
+const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] = &[
+    api::open,
+    lib_bit::open,
+    lib_coroutine::open,
+    lib_lua::open,
+    lib_msgpack::open,
+    lib_struct::open,
+];
 
 /// An interpreter with the functions that scripts may call.
 pub(super) struct Engine {

@@ -12,6 +12,7 @@ mod joins;
 mod lib_bit;
 mod lib_coroutine;
 mod lib_lua;
+mod lib_msgpack;
 mod lib_pattern;
 mod lib_string;
 mod lib_struct;
