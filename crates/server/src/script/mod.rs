@@ -183,7 +183,7 @@ pub(crate) fn load(code: &[u8], host: Option<Rc<RefCell<dyn Host>>>) -> Result<L
     memory::begin();
     let time = if host.is_some() { LOAD_TIME_MAX } else { TIME_MAX };
     // A state of its own: what is refused leaves nothing.
-    let mut engine = LibraryEngine::new().map_err(failed)?;
+    let mut engine = LibraryEngine::for_loading().map_err(failed)?;
     RUNNING.set(Some(Running::new(host, true, Some(time))));
     let loaded = catch_unwind(AssertUnwindSafe(|| engine.load(code)));
     let ended = RUNNING.take().and_then(|running| running.ended);
