@@ -1,6 +1,6 @@
 //! Patterns of `KEYS`, `SCAN` and their kin: `*`, `?`, `[a-z]`, `[^a]` and `\`.
 
-/// A pattern with more stars than this before its last one matches nothing, as in Redis since 7.2.6.
+/// A pattern with more stars than this before its end matches nothing, as in Redis since 7.2.6.
 const STARS_MAX: usize = 1000;
 
 /// Returns true if `text` matches `pattern`. Takes at most the product of their lengths.

@@ -187,14 +187,13 @@ impl Packer {
         mut with: impl FnMut(&mut Self, &mut LuaState, (Val, Val)) -> LuaResult<ControlFlow<()>>,
     ) -> LuaResult<ControlFlow<()>> {
         let mut at = 0;
-        loop {
-            let Some(table) = state.gc.tables.get(table.gc_ref()) else { break };
+        while let Some(table) = state.gc.tables.get(table.gc_ref()) {
             let array = table.array_len();
             let entry = if let Some(value) = table.array_slice().get(at) {
                 #[expect(clippy::cast_precision_loss, reason = "places of a table are floats")]
                 Some((Val::Num((at + 1) as f64), *value))
             } else {
-                // At most so many nodes as a `u32` counts.
+                // Tables have at most as many nodes as a `u32` counts.
                 let node = u32::try_from(at - array).unwrap_or(u32::MAX);
                 if node >= table.hash_node_count() {
                     break;
