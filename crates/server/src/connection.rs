@@ -326,16 +326,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         done
     }
 
-    /// Removes keys that have ended, if the sweeper alone does not keep up with clients.
+    /// Removes keys that have ended, if the sweeper alone does not keep up with clients or rests.
     fn help_sweeper(&mut self) {
         let commands = std::mem::take(&mut self.unhelped);
-        if !self.server.is_sweep_behind.load(Ordering::Relaxed) {
+        let is_behind = self.server.is_sweep_behind.load(Ordering::Relaxed);
+        if !is_behind && !self.server.databases.met.any() {
             return;
         }
         let Self { server, session, .. } = self;
         let help = || {
             session.worker.groups.close(&server.databases);
-            sweep::help(server, commands);
+            if is_behind {
+                sweep::help(server, commands);
+            }
+            sweep::end_met(server);
         };
         if server.databases.fsync() == Fsync::Always {
             tokio::task::block_in_place(help);

@@ -21,6 +21,15 @@ pub(crate) fn live_keys(databases: &Databases, db: &Db) -> Result<i64> {
     Ok(all.keys - ended_keys(db)?)
 }
 
+/// How many keys there are, with those that have ended and are not yet swept.
+///
+/// # Errors
+///
+/// From the engine.
+pub(crate) fn kept_keys(databases: &Databases, db: &Db) -> Result<i64> {
+    Ok(keys(databases, db)?.keys)
+}
+
 /// How many keys have ended and are not yet swept.
 fn ended_keys(db: &Db) -> Result<i64> {
     let mut ended = 0;

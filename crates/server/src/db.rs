@@ -32,6 +32,7 @@ use crate::{
     key_event::EventClass,
     listeners::Listeners,
     locks::Locks,
+    met::Met,
     ranks::Ranks,
     segments::Learned,
     waiters::Waiters,
@@ -81,6 +82,8 @@ pub(crate) struct Databases {
     unsynced: AtomicBool,
     /// Keys that were removed because their time was over, by the sweeper or by a write.
     pub(crate) ended_keys: AtomicU64,
+    /// Keys that readers find to have ended while the sweeper rests.
+    pub(crate) met: Met,
     /// How many commands have written something since the data were copied last.
     pub(crate) changes: Arc<AtomicU64>,
     /// Batches that were submitted and are not finished.
@@ -154,6 +157,7 @@ impl Databases {
             fsync: AtomicU8::new(0),
             unsynced: AtomicBool::new(true),
             ended_keys: AtomicU64::new(0),
+            met: Met::default(),
             changes: Arc::default(),
             submitted: AtomicUsize::new(0),
             large_commits: AtomicUsize::new(0),

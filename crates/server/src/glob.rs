@@ -1,14 +1,22 @@
 //! Patterns of `KEYS`, `SCAN` and their kin: `*`, `?`, `[a-z]`, `[^a]` and `\`.
 
+/// A pattern with more stars than this before its end matches nothing, as in Redis since 7.2.6.
+const STARS_MAX: usize = 1000;
+
 /// Returns true if `text` matches `pattern`. Takes at most the product of their lengths.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
+    let (mut p, mut t, mut stars) = (0, 0, 0);
     // Where to go on if what follows the last star does not match: only that star has to move.
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
         if pattern.get(p) == Some(&b'*') {
             retry = Some((p + 1, t));
             p += 1;
+            // Stars that follow each other are one.
+            stars += usize::from(pattern.get(p).is_some_and(|next| *next != b'*'));
+            if stars > STARS_MAX {
+                return false;
+            }
             continue;
         }
         if let Some(next) = match_one(&pattern[p..], text[t]) {
@@ -105,8 +113,17 @@ mod tests {
 
     #[test]
     fn hostile_patterns_take_little_time() {
-        let pattern = "*a".repeat(2000) + "b";
+        let pattern = "*a".repeat(STARS_MAX) + "b";
         assert!(!matches(pattern.as_bytes(), "a".repeat(20_000).as_bytes()));
+    }
+
+    #[test]
+    fn patterns_have_a_thousand_stars_at_most() {
+        let text = "a".repeat(20_000);
+        for (stars, expected) in [(STARS_MAX, true), (STARS_MAX + 1, false)] {
+            let pattern = "**?".repeat(stars) + "*";
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{stars}");
+        }
     }
 
     #[test]

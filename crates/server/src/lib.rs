@@ -64,6 +64,7 @@ mod listen;
 mod listeners;
 mod locks;
 mod log;
+mod met;
 mod metrics;
 mod models;
 mod notify;

@@ -67,8 +67,12 @@ const POLICIES: Form = Form::Word(&[
 const LEVELS: Form = Form::Word(&["debug", "verbose", "notice", "warning", "nothing"]);
 const SANITIZED: Form = Form::Word(&["no", "yes", "clients"]);
 
+/// What `CONFIG GET` tells of only if it is asked for by its name: Redis slows copies and loads by
+/// them, for its tests.
+const HIDDEN: [&str; 2] = ["key-load-delay", "rdb-key-save-delay"];
+
 /// All of them, with the bounds and the defaults of Redis 7.2.
-static SETTINGS: [Setting; 80] = [
+static SETTINGS: [Setting; 82] = [
     setting("active-defrag-cycle-max", Form::Integer(1, 99), "25"),
     setting("active-defrag-cycle-min", Form::Integer(1, 99), "1"),
     setting("active-defrag-ignore-bytes", Form::Memory, "104857600"),
@@ -97,6 +101,7 @@ static SETTINGS: [Setting; 80] = [
     setting("hll-sparse-max-bytes", Form::Memory, "3000"),
     setting("hz", SMALL, "10"),
     setting("jemalloc-bg-thread", Form::YesNo, "yes"),
+    setting("key-load-delay", Form::Integer(-INT_MAX - 1, INT_MAX), "0"),
     setting("lazyfree-lazy-eviction", Form::YesNo, "no"),
     setting("lazyfree-lazy-expire", Form::YesNo, "no"),
     setting("lazyfree-lazy-server-del", Form::YesNo, "no"),
@@ -121,6 +126,7 @@ static SETTINGS: [Setting; 80] = [
     setting("proc-title-template", Form::Text, "{title} {listen-addr} {server-mode}"),
     setting("protected-mode", Form::YesNo, "no"),
     setting("rdb-del-sync-files", Form::YesNo, "no"),
+    setting("rdb-key-save-delay", Form::Integer(-INT_MAX - 1, INT_MAX), "0"),
     setting("rdb-save-incremental-fsync", Form::YesNo, "yes"),
     setting("rdbcompression", Form::YesNo, "yes"),
     setting("repl-backlog-size", Form::Memory, "1048576"),
@@ -158,6 +164,11 @@ static SETTINGS: [Setting; 80] = [
 fn find(name: &[u8]) -> Option<&'static Setting> {
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
     SETTINGS.iter().find(|setting| is(setting.name) || setting.alias.is_some_and(is))
+}
+
+/// Returns true if patterns do not find a setting.
+pub(crate) fn is_hidden(name: &str) -> bool {
+    HIDDEN.contains(&name)
 }
 
 /// The one name of a remembered setting.

@@ -65,8 +65,6 @@ pub(crate) struct Server {
     pub(crate) saves: Arc<Saves>,
     /// Copies that clients ask for.
     pub(crate) copies: Arc<Copies>,
-    /// True if ended keys are not reclaimed: a client may say so, for tests.
-    pub(crate) keeps_ended: AtomicBool,
     /// True if scripts may call the commands that are not for them: a client may say so, for tests.
     pub(crate) scripts_may_all: AtomicBool,
     /// True if keys end faster than the sweeper removes them: workers help it then.
@@ -172,7 +170,6 @@ impl Server {
             slow: Slow::default(),
             saves,
             copies: Arc::default(),
-            keeps_ended: AtomicBool::new(false),
             scripts_may_all: AtomicBool::new(false),
             is_sweep_behind: AtomicBool::new(false),
             percentiles: RwLock::new(PERCENTILES_DEFAULT.to_vec()),

@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashSet,
-    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -40,7 +39,7 @@ const HELP_TIME: Duration = Duration::from_millis(1);
 
 /// Sweeps all databases once. Returns true if there is more to do at once.
 pub(crate) fn sweep(server: &Server) -> Result<bool> {
-    if server.pause.is_on() || server.keeps_ended.load(Ordering::Relaxed) {
+    if server.pause.is_on() || server.databases.met.sweeper_rests() {
         return Ok(false);
     }
     let began = Instant::now();
@@ -102,7 +101,7 @@ fn end_keys(server: &Server, number: u8, db: &Db, most: usize) -> Result<bool> {
 /// caller has run, so that keys do not come faster than they go, and for [`HELP_TIME`] at most. The
 /// caller holds no locks and has no open commit group.
 pub(crate) fn help(server: &Server, commands: usize) {
-    if server.pause.is_on() || server.keeps_ended.load(Ordering::Relaxed) {
+    if server.pause.is_on() || server.databases.met.sweeper_rests() {
         return;
     }
     let until = Instant::now() + HELP_TIME;
@@ -117,6 +116,24 @@ pub(crate) fn help(server: &Server, commands: usize) {
             }
         }
     }
+}
+
+/// Removes the keys that readers found to have ended while the sweeper rests. The caller holds no
+/// locks and has no open commit group.
+pub(crate) fn end_met(server: &Server) {
+    for (number, key) in server.databases.met.take() {
+        // After an error the key stays: the sweeper meets it, and tells of it.
+        let _ = end_key(&server.databases, number, &key);
+    }
+}
+
+fn end_key(databases: &Databases, number: u8, key: &[u8]) -> Result<()> {
+    let _sweeping = databases.numbered(number)?.count.sweeping.read();
+    let _lock = databases.locks.many_exclusive(std::iter::once(key));
+    databases.commit_submitted();
+    let mut txn = Txn::new(databases, number, now_ms());
+    txn.edit(key)?;
+    commit::ended(&mut txn)
 }
 
 /// Removes fields of hashes whose time is over. Returns true if there may be more.
@@ -225,7 +242,7 @@ impl Txn<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, atomic::Ordering};
 
     use super::*;
     use crate::{command::catalog, config::Config, log::Log};

@@ -85,6 +85,10 @@ pub(crate) struct Pending {
     undo: Option<undo::Undo>,
 }
 
+/// How many of the last written keys are looked at when the client that wrote them reads one: it is
+/// told of what it knows if it has written more.
+const WRITES_LOOKED_AT: usize = 1024;
+
 /// A place between two commands that leave what they write in the same [`Pending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -102,6 +106,14 @@ impl Pending {
     /// The place before the command that comes next.
     pub(crate) fn place(&self) -> Place {
         Place { count: self.count, touched: self.touched.len(), told: self.told.len() }
+    }
+
+    /// Notes that the client that wrote a key reads what it has written.
+    pub(crate) fn note_read(&mut self, number: u8, key: &[u8]) {
+        let written = self.touched.iter_mut().rev().take(WRITES_LOOKED_AT);
+        for one in written.filter(|one| one.number == number && one.key == key) {
+            one.is_read = true;
+        }
     }
 
     /// Ends the command that began here: one that wrote nothing has touched nothing.
@@ -267,7 +279,13 @@ impl<'s> Txn<'s> {
     ///
     /// From the engine; [`Error::TooLong`] if it takes long and may not.
     pub(crate) fn read(&mut self, key: &[u8]) -> Result<Option<Entry>> {
-        let entry = self.raw(key)?.filter(|entry| !entry.is_expired(self.now_ms));
+        let entry = self.raw(key)?.filter(|entry| {
+            let has_ended = entry.is_expired(self.now_ms);
+            if has_ended {
+                self.databases.met.meet(self.number, key);
+            }
+            !has_ended
+        });
         self.hits += u64::from(entry.is_some());
         self.misses += u64::from(entry.is_none());
         if entry.is_none() && self.is_read {
@@ -276,7 +294,8 @@ impl<'s> Txn<'s> {
         Ok(entry)
     }
 
-    fn raw(&mut self, key: &[u8]) -> Result<Option<Entry>> {
+    /// The key's entry, whether it has ended or not.
+    pub(crate) fn raw(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         let ahead = self.take_ahead();
         let value = match self.written(Space::Keys, key).or(ahead) {
             Some(value) => value,
@@ -521,7 +540,14 @@ impl<'s> Txn<'s> {
     fn mark(&mut self, key: &[u8], has_ended: bool, is_made: bool) {
         if self.databases.interest.any() {
             let (number, by, key) = (self.number, self.client, key.to_vec());
-            self.pending.touched.push(Changed { number, key, by, has_ended, is_made });
+            self.pending.touched.push(Changed {
+                number,
+                key,
+                by,
+                has_ended,
+                is_made,
+                is_read: false,
+            });
         }
     }
 

@@ -56,6 +56,26 @@ fn thrifty() -> [(String, &'static str); 4] {
     ]
 }
 
+/// Scripts whose packed values take more than their bytes, or more than their tables.
+fn packed() -> [(String, &'static str); 3] {
+    let refused = "not enough memory";
+    [
+        ("return #cmsgpack.unpack('\\221\\0\\127\\0\\0' .. ('\\1'):rep(8323072))".to_owned(), refused),
+        (
+            "return #cmsgpack.unpack('\\221\\0\\127\\0\\0' .. \
+             ('\\129\\1\\2'):rep(8323072))"
+                .to_owned(),
+            refused,
+        ),
+        (
+            "local t = {1, 2} for i = 1, 14 do local u = {} for j = 1, 16 do u[j] = t end t = u end \
+             return #cmsgpack.pack(t)"
+                .to_owned(),
+            refused,
+        ),
+    ]
+}
+
 #[test]
 fn scripts_are_refused_memory_before_they_take_it() {
     let (_dir, _server, mut client) = start();
@@ -114,7 +134,7 @@ fn scripts_are_refused_memory_before_they_take_it() {
             refused,
         ),
     ];
-    for (script, expected) in cases.into_iter().chain(thrifty()) {
+    for (script, expected) in cases.into_iter().chain(packed()).chain(thrifty()) {
         check(&mut client, &script, expected);
     }
     let long = "-".repeat((1 << 20) + 1);

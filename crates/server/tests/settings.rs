@@ -44,6 +44,16 @@ fn settings_that_change_nothing_are_remembered() {
 }
 
 #[test]
+fn what_slows_tests_of_redis_is_hidden_from_patterns() {
+    let (_dir, _server, mut client) = start();
+    assert_eq!(setting(&mut client, "key-load-delay"), Value::bulks(&["key-load-delay", "0"]));
+    assert_eq!(setting(&mut client, "key-load-*"), Value::bulks(&[]));
+    assert_eq!(client.run("CONFIG SET rdb-key-save-delay 10"), Value::ok());
+    let given = setting(&mut client, "rdb-key-save-delay");
+    assert_eq!(given, Value::bulks(&["rdb-key-save-delay", "10"]));
+}
+
+#[test]
 fn encodings_follow_their_settings() {
     let (_dir, _server, mut client) = start();
     let short = "v".repeat(20);

@@ -110,6 +110,7 @@ const SERVER: Layers = Layers {
         "listeners",
         "metrics",
         "count",
+        "met",
         "ranks",
         "db",
         "counting",

@@ -238,7 +238,11 @@ pub(super) fn randomkey(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done 
 pub(super) fn dbsize(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     if !context.in_exec {
         let db = context.txn.db()?;
-        context.out.int(counting::live_keys(&context.server.databases, db)?);
+        let databases = &context.server.databases;
+        // While nobody takes ended keys away they are counted, as in Redis.
+        let rests = databases.met.sweeper_rests();
+        let count = if rests { counting::kept_keys } else { counting::live_keys };
+        context.out.int(count(databases, db)?);
         return Ok(());
     }
     // Under all locks, and with what the transaction has written so far.

@@ -13,6 +13,7 @@ use crate::{
     outbox::Message,
     resp::{Args, Reply},
     server::Server,
+    txn::Pending,
 };
 
 /// Which replies the client wants.
@@ -224,6 +225,13 @@ pub(crate) fn remember_for(server: &Server, client: u64, command: &Command, args
         for key in keys_of(command, args) {
             listeners.tracking.remember(&listeners.limits, client, key);
         }
+    }
+}
+
+/// Notes which of the keys that a transaction has written its client is about to read.
+pub(crate) fn note_reads(pending: &mut Pending, number: u8, command: &Command, args: Args<'_>) {
+    if command.flags.has(Flags::READ) && command.group != Group::Scripting {
+        keys_of(command, args).for_each(|key| pending.note_read(number, key));
     }
 }
 

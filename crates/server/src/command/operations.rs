@@ -132,7 +132,7 @@ pub(super) fn debug(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         std::thread::sleep(Duration::from_secs_f64(seconds));
         context.out.ok();
     } else if is("set-active-expire", 3) {
-        server.keeps_ended.store(args.at(2) == b"0", Ordering::Relaxed);
+        server.databases.met.set_rest(args.at(2) == b"0");
         context.out.ok();
     } else if is("set-disable-deny-scripts", 3) {
         server.scripts_may_all.store(args.at(2) != b"0", Ordering::Relaxed);
@@ -147,9 +147,14 @@ pub(super) fn debug(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return digest::values(context, args);
     } else if is("stringmatch-len", 4) {
         return stringmatch(context, args);
+    } else if is_word(part, "reload") {
+        check_reload(context, args)?;
+        server.databases.sync()?;
+        context.out.ok();
+    } else if is("loadaof", 2) {
+        server.databases.sync()?;
+        context.out.ok();
     } else if is("change-repl-id", 2)
-        || is_word(part, "reload")
-        || is("loadaof", 2)
         || is("jmap", 2)
         || is("quicklist-packed-threshold", 3)
         || is("replybuffer", 4)
@@ -164,8 +169,27 @@ pub(super) fn debug(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
+/// Checks the options of `DEBUG RELOAD`. All that was written is kept by a restart: only what Redis
+/// would load into itself is there twice.
+fn check_reload(context: &Context<'_, '_>, args: Args<'_>) -> Done {
+    let has = |word| args.iter_from(2).any(|option| is_word(option, word));
+    let is_known =
+        |option: &[u8]| ["merge", "noflush", "nosave"].iter().any(|known| is_word(option, known));
+    if !args.iter_from(2).all(is_known) {
+        return Err("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into());
+    }
+    if has("noflush") && !has("merge") && context.server.functions.present().iter().next().is_some()
+    {
+        return Err("ERR Error trying to load the RDB dump, check server logs.".into());
+    }
+    Ok(())
+}
+
 fn debug_object(context: &mut Context<'_, '_>, key: &[u8]) -> Done {
-    let entry = context.txn.read(key)?.ok_or(NO_SUCH_KEY)?;
+    // One that has ended is there for as long as nobody takes it away.
+    let rests = context.server.databases.met.sweeper_rests();
+    let entry = if rests { context.txn.raw(key)? } else { context.txn.read(key)? };
+    let entry = entry.ok_or(NO_SUCH_KEY)?;
     let encoding = object::encoding(context, &entry)?;
     let len = entry.bytes().len();
     let nodes = if entry.kind == Kind::List { " ql_nodes:1" } else { "" };

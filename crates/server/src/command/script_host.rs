@@ -181,6 +181,8 @@ impl ScriptHost {
         let databases = &server.databases;
         if self.remembers {
             listening::remember_for(&server, self.client.info.id, command, args);
+            let number = databases.number(self.client.database);
+            listening::note_reads(&mut self.pending, number, command, args);
         }
         let mut txn = Txn::new(databases, databases.number(self.client.database), self.now_ms);
         txn.client = self.client.info.id;

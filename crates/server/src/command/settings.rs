@@ -100,8 +100,12 @@ pub(super) fn config(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 fn get(context: &mut Context<'_, '_>, args: Args<'_>) {
     let mut found = settings(context.server);
     found.retain(|(name, _)| {
-        args.iter_from(2)
-            .any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+        args.iter_from(2).map(<[u8]>::to_ascii_lowercase).any(
+            |pattern| match remembered::is_hidden(name) {
+                true => pattern == name.as_bytes(),
+                false => glob::matches(&pattern, name.as_bytes()),
+            },
+        )
     });
     context.out.map(found.len());
     for (name, value) in found {

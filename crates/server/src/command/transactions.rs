@@ -259,6 +259,10 @@ fn run_all(context: &mut Context<'_, '_>, queue: &Queue) -> Done {
     for (command, args) in queue.commands() {
         let (from, place) = (context.out.len(), context.txn.pending.place());
         listening::remember(server, context.client, command, args);
+        if listening::remembers(context.client) {
+            let number = context.txn.number;
+            listening::note_reads(&mut context.txn.pending, number, command, args);
+        }
         context.txn.is_read = command.flags.has(Flags::READ);
         let (slot, began) = (COMMANDS.slot_of(command, args), Instant::now());
         let call = (command, slot, args);

@@ -44,6 +44,8 @@ pub(crate) struct Changed {
     pub(crate) has_ended: bool,
     /// True if there was none of its type before.
     pub(crate) is_made: bool,
+    /// True if the client that wrote it has read it since, within the same transaction.
+    pub(crate) is_read: bool,
 }
 
 /// A client that tracks.
@@ -272,7 +274,7 @@ impl Tracking {
                 }
                 let some = part.lock().keys().find(|key| newest != Some(&***key)).cloned();
                 let Some(key) = some else { break };
-                self.tell_readers(limits, &key, 0);
+                self.tell_readers(limits, &key, 0, false);
             }
         }
     }
@@ -294,9 +296,15 @@ impl Tracking {
         }
     }
 
-    /// Tells the clients that have read a key, which the client `by` has written.
-    fn tell_readers(&self, limits: &Arc<MessageLimits>, key: &[u8], by: u64) {
-        let ids = self.take(key);
+    /// Tells the clients that have read a key, which the client `by` has written, and read since if
+    /// `is_read`.
+    fn tell_readers(&self, limits: &Arc<MessageLimits>, key: &[u8], by: u64, is_read: bool) {
+        let mut ids = self.take(key);
+        if is_read && let Ok(at) = ids.binary_search(&by) {
+            // It has read what is there now.
+            ids.remove(at);
+            self.remember(limits, by, key);
+        }
         if ids.is_empty() {
             return;
         }
@@ -313,7 +321,7 @@ impl Tracking {
     /// Tells of keys that were changed together, now that it is to be seen.
     pub(crate) fn tell(&self, limits: &Arc<MessageLimits>, changed: &[Changed]) {
         for one in changed {
-            self.tell_readers(limits, &one.key, one.by);
+            self.tell_readers(limits, &one.key, one.by, one.is_read);
         }
         let prefixes = self.prefixes.read();
         if prefixes.clients.is_empty() {

@@ -9,8 +9,8 @@ use rilua::{
 };
 
 use super::{
-    End, MEMORY_BYTES_MAX, api, convert, joins, lib_bit, lib_coroutine, lib_lua, lib_struct,
-    memory, running, sandbox,
+    End, MEMORY_BYTES_MAX, api, convert, joins, lib_bit, lib_coroutine, lib_lua, lib_msgpack,
+    lib_struct, memory, running, sandbox,
 };
 use crate::{random::Random, resp::Reply};
 
@@ -34,8 +34,14 @@ struct Kept {
 }
 
 /// What makes the libraries that Lua has not, before the state is closed.
-const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] =
-    &[api::open, lib_bit::open, lib_coroutine::open, lib_struct::open, lib_lua::open];
+const LIBRARIES: &[fn(&mut Lua) -> LuaResult<()>] = &[
+    api::open,
+    lib_bit::open,
+    lib_coroutine::open,
+    lib_lua::open,
+    lib_msgpack::open,
+    lib_struct::open,
+];
 
 /// An interpreter with the functions that scripts may call.
 pub(super) struct Engine {
@@ -68,8 +74,18 @@ fn anchor_kept(lua: &mut Lua) -> LuaResult<Table> {
 
 impl Engine {
     pub(super) fn new() -> LuaResult<Self> {
-        let libraries = StdLib::BASE | StdLib::STRING | StdLib::TABLE | StdLib::MATH;
-        let mut lua = Lua::new_with(libraries)?;
+        Self::with(LIBRARIES)
+    }
+
+    /// One for code that sees none of the libraries: compiling `cjson`, which is written in Lua,
+    /// takes most of the time of making one.
+    pub(super) fn for_loading() -> LuaResult<Self> {
+        Self::with(&[api::open])
+    }
+
+    fn with(libraries: &[fn(&mut Lua) -> LuaResult<()>]) -> LuaResult<Self> {
+        let own = StdLib::BASE | StdLib::STRING | StdLib::TABLE | StdLib::MATH;
+        let mut lua = Lua::new_with(own)?;
         let globals = Table::from_gc_ref(lua.state_mut().global);
         let anchor = |lua: &mut Lua, name: &str, function| -> LuaResult<Function> {
             lua.register_function(name, function)?;
@@ -87,7 +103,7 @@ impl Engine {
         let on_error = anchor(&mut lua, "on error", api::on_error)?;
         let hook = anchor(&mut lua, "look", look)?;
         joins::open(&mut lua)?;
-        for open in LIBRARIES {
+        for open in libraries {
             open(&mut lua)?;
         }
         sandbox::close(&mut lua, globals)?;

@@ -1,20 +1,16 @@
-//! The libraries `cjson` and `cmsgpack`, which are written in Lua: so the limits of scripts hold in
-//! them as well.
+//! The library `cjson`, which is written in Lua: so the limits of scripts hold in it as well.
 
 use rilua::{Lua, LuaApiMut, LuaResult, Val};
 
 use super::joins;
 
-/// Makes the libraries global.
+/// Makes the library global.
 ///
 /// # Errors
 ///
-/// If there is no memory for them.
+/// If there is no memory for it.
 pub(super) fn open(lua: &mut Lua) -> LuaResult<()> {
     // As in Redis: light user data, a pointer to nothing.
     lua.set_global_val("cjson_null", Val::LightUserdata(0))?;
-    for source in [include_str!("cjson.lua"), include_str!("cmsgpack.lua")] {
-        joins::exec(lua, source)?;
-    }
-    Ok(())
+    joins::exec(lua, include_str!("cjson.lua"))
 }

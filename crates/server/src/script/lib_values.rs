@@ -100,6 +100,54 @@ impl Maker {
         memory::check(state, bytes.len())?;
         Ok(Val::Str(state.gc.intern_string(bytes)))
     }
+
+    /// An empty table.
+    ///
+    /// # Errors
+    ///
+    /// If the script's memory does not suffice for it.
+    pub(super) fn table(&mut self, state: &mut LuaState) -> LuaResult<Table> {
+        memory::check(state, ENTRY_BYTES)?;
+        Ok(state.create_table())
+    }
+
+    /// Adds an entry to a table that was made by [`Maker::table`] and that `filled` entries were
+    /// added to.
+    ///
+    /// # Errors
+    ///
+    /// If the script's memory does not suffice for it, or there can be no such key. That error does
+    /// not say where the script is, as in Redis.
+    pub(super) fn entry(
+        &mut self,
+        state: &mut LuaState,
+        (table, filled): (Table, usize),
+        key: Val,
+        value: Val,
+    ) -> LuaResult<()> {
+        let size = |state: &LuaState| {
+            let table = state.gc.tables.get(table.gc_ref())?;
+            Some((table.estimated_memory(), table.array_len(), table.hash_size() as usize))
+        };
+        let (bytes, array, hash) = size(state).unwrap_or_default();
+        #[expect(clippy::cast_precision_loss, reason = "places of a table are floats")]
+        let has_place = match key {
+            Val::Num(place) if place >= 1.0 && place <= array as f64 => true,
+            _ => filled < hash,
+        };
+        // It grows to twice its size if there is no place.
+        if !has_place {
+            memory::check(state, bytes.max(ENTRY_BYTES))?;
+        }
+        if let Err(error) = table.raw_set(state, key, value) {
+            state.error_object = Some(state.create_string(error.to_string().as_bytes()));
+            return Err(error);
+        }
+        // The interpreter counts tables where it makes them.
+        let grew = size(state).unwrap_or_default().0.saturating_sub(bytes);
+        state.gc.gc_state.track_alloc(grew);
+        Ok(())
+    }
 }
 
 /// What the tests of the libraries run scripts with.

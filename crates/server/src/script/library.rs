@@ -43,7 +43,15 @@ fn callbacks_key(state: &mut LuaState, id: u64) -> Val {
 
 impl LibraryEngine {
     pub(super) fn new() -> LuaResult<Self> {
-        let mut engine = Engine::new()?;
+        Self::with(Engine::new()?)
+    }
+
+    /// One that a library is loaded in, and none of its functions run.
+    pub(super) fn for_loading() -> LuaResult<Self> {
+        Self::with(Engine::for_loading()?)
+    }
+
+    fn with(mut engine: Engine) -> LuaResult<Self> {
         let lua = &mut engine.lua;
         let redis = lua.create_table();
         let api = lua.create_table();

@@ -12,6 +12,7 @@ mod joins;
 mod lib_bit;
 mod lib_coroutine;
 mod lib_lua;
+mod lib_msgpack;
 mod lib_pattern;
 mod lib_string;
 mod lib_struct;
@@ -182,7 +183,7 @@ pub(crate) fn load(code: &[u8], host: Option<Rc<RefCell<dyn Host>>>) -> Result<L
     memory::begin();
     let time = if host.is_some() { LOAD_TIME_MAX } else { TIME_MAX };
     // A state of its own: what is refused leaves nothing.
-    let mut engine = LibraryEngine::new().map_err(failed)?;
+    let mut engine = LibraryEngine::for_loading().map_err(failed)?;
     RUNNING.set(Some(Running::new(host, true, Some(time))));
     let loaded = catch_unwind(AssertUnwindSafe(|| engine.load(code)));
     let ended = RUNNING.take().and_then(|running| running.ended);
