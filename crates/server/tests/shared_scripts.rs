@@ -34,8 +34,8 @@ fn scripts_see_what_their_neighbours_have_written_and_the_other_way_round() {
     assert_eq!(replies, [&numbers[..], &[Value::bulk("4")]].concat());
 }
 
-/// What such a script has written is taken back, and it is run by itself. That nothing is done twice
-/// or forgotten shows in the numbers.
+/// What such a script has written is taken back, and it is run by itself. That nothing is done
+/// twice or forgotten shows in the numbers.
 #[test]
 fn scripts_that_are_ended_leave_what_their_neighbours_have_written() {
     let (_dir, _server, mut client) = start();

@@ -39,8 +39,8 @@ pub(super) struct ScriptHost {
     remembers: bool,
     /// True if the script may take long, and so is not begun again after a while.
     may_take_long: bool,
-    /// True if the script has joined a commit group: what takes locks of its own, or may wait, is not
-    /// called from there.
+    /// True if the script has joined a commit group: what takes locks of its own, or may wait, is
+    /// not called from there.
     joins: bool,
     /// True if monitors are shown what the script calls: it is not begun again then.
     shows: bool,

@@ -1,16 +1,17 @@
 //! Pages of what is pending in a group of a stream: some entries each, in the order of their
 //! identifiers.
 //!
-//! Numbers are seven bits to a byte. An identifier is the difference to the one before it, the first
-//! one to that in the page's key.
+//! Numbers are seven bits to a byte. An identifier is the difference to the one before it, the
+//! first one to that in the page's key.
 
 use super::{
     stream::{PendingRecord, StreamId},
     stream_member::{push_number, take_number},
 };
 
-/// The most entries of a page. With more, entries that are taken together cost less, and those that
-/// are acknowledged one by one more: each writes what is left of its page again, 60 bytes on average.
+/// The most entries of a page. With more, entries that are taken together cost less, and those
+/// that are acknowledged one by one more: each writes what is left of its page again, which is 90
+/// bytes on average.
 pub(crate) const PAGE_ENTRIES: usize = 16;
 
 /// Bytes of most entries: differences of identifiers and small numbers, and a time.

@@ -117,7 +117,7 @@ impl Group {
         stream_member::consumer(self.stream, self.record.number, &[])
     }
 
-    /// Returns true if nothing from one identifier to another is pending, as far as the record says.
+    /// Returns true if the record says that nothing is pending from one identifier to another.
     fn has_none(&self, from: StreamId, to: StreamId) -> bool {
         let record = &self.record;
         let is_outside = to < record.first_page || from > record.last_pending;
@@ -136,8 +136,8 @@ impl Group {
         self.pages.get(txn, id, self.record.first_page)
     }
 
-    /// Shows the pending entries from one identifier to another until `look` returns false. What has
-    /// changed was saved before.
+    /// Shows the pending entries from one identifier to another until `look` returns false. What
+    /// has changed was saved before.
     pub(super) fn visit_pending(
         &self,
         txn: &Txn<'_>,

@@ -71,7 +71,8 @@ impl Pages {
         Ok(start.map(|start| start.ok_or_else(damaged)).transpose()?)
     }
 
-    /// The page that covers an identifier, with the identifier in its key. No page is before `least`.
+    /// The page that covers an identifier, with the identifier in its key. No page is before
+    /// `least`.
     fn covering(
         &mut self,
         txn: &Txn<'_>,
