@@ -174,15 +174,15 @@ impl ScriptHost {
             // FLUSHDB and SWAPDB cannot be taken back: the script must not be begun again.
             return Err(Refused::End(End::TakesLong));
         }
-        if self.joins && is_apart((command, locking), args) {
-            return Err(Refused::End(End::TakesLong));
-        }
         if let Some(locked) = &self.locked {
             let is_locked =
                 |key: &[u8]| locked.binary_search_by(|other| other.as_slice().cmp(key)).is_ok();
             if takes_all || keys_of(command, args).any(|key| !is_locked(key)) {
                 return Err(Refused::End(End::NeedsEverything));
             }
+        }
+        if self.joins && is_apart((command, locking), args) {
+            return Err(Refused::End(End::TakesLong));
         }
         Ok(())
     }
