@@ -129,6 +129,7 @@ impl<'s> Runner<'_, 's> {
             txn,
             out,
             in_exec: false,
+            joins: false,
             takes,
             enters: false,
             learns: LearnWhere::Nowhere,
@@ -227,6 +228,7 @@ impl<'s> Runner<'_, 's> {
         let _counting = self.server.most_steps.begin();
         let joined = groups.join(databases, keys_of(command, args), |pending| {
             let mut context = self.context();
+            context.joins = true;
             std::mem::swap(&mut context.txn.pending, pending);
             let place = context.txn.pending.place();
             let done = (command.run)(&mut context, args);

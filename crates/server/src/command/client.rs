@@ -36,6 +36,9 @@ pub(crate) struct Client {
     pub(crate) listening: Option<Box<Listening>>,
     /// True if monitors were shown the present command already: a script, before what it calls.
     pub(super) is_shown: Cell<bool>,
+    /// True once a script has taken long within a commit group: it is run again by itself, and
+    /// beside other clients at once.
+    pub(super) script_took_long: Cell<bool>,
     /// If it is a script that runs the commands: when that began, since 1970.
     pub(super) script_began: Option<Duration>,
     /// The connection ends once the replies are sent.
@@ -72,6 +75,7 @@ impl Client {
             mark: Arc::new(AtomicBool::new(false)),
             listening: None,
             is_shown: Cell::new(false),
+            script_took_long: Cell::new(false),
             script_began: None,
             closing: false,
             follower: Follower::default(),

@@ -140,6 +140,8 @@ pub(crate) struct Context<'c, 's> {
     pub(crate) out: &'c mut Reply,
     /// True if the command is one of an `EXEC` or of a script: it does not wait.
     pub(crate) in_exec: bool,
+    /// True if it has joined a commit group, which has its locks and commits what it writes.
+    pub(crate) joins: bool,
     /// What a command that waits may take now.
     pub(crate) takes: Takes,
     /// True if the command has just come and is run alone: what it writes before it waits is

@@ -39,6 +39,9 @@ pub(super) struct ScriptHost {
     remembers: bool,
     /// True if the script may take long, and so is not begun again after a while.
     may_take_long: bool,
+    /// True if the script has joined a commit group: what takes locks of its own, or may wait, is
+    /// not called from there.
+    joins: bool,
     /// True if monitors are shown what the script calls: it is not begun again then.
     shows: bool,
     pub(super) counts: ScriptCounts,
@@ -85,6 +88,7 @@ impl ScriptHost {
             running,
             remembers: listening::remembers(context.client),
             may_take_long: context.txn.may_take_long,
+            joins: context.joins,
             shows,
             counts: ScriptCounts::default(),
         })
@@ -123,6 +127,16 @@ fn waits_for_streams(name: &str, args: Args<'_>) -> bool {
             .iter_from(1)
             .take_while(|word| !is_word(word, "streams"))
             .any(|word| is_word(word, "block"))
+}
+
+/// Returns true for a call that is not made within a commit group: one that takes locks of its own,
+/// and one that looks at more than its keys, where what the group has pending is not seen.
+fn is_apart((command, locking): (&Command, Locking), args: Args<'_>) -> bool {
+    let uses_keys = command.flags.has(Flags::READ) || command.flags.has(Flags::WRITE);
+    locking == Locking::Own
+        || command.flags.has(Flags::SLOW)
+        || is_denied(command, args)
+        || (uses_keys && keys_of(command, args).next().is_none())
 }
 
 impl ScriptHost {
@@ -167,6 +181,9 @@ impl ScriptHost {
                 return Err(Refused::End(End::NeedsEverything));
             }
         }
+        if self.joins && is_apart((command, locking), args) {
+            return Err(Refused::End(End::TakesLong));
+        }
         Ok(())
     }
 
@@ -196,6 +213,7 @@ impl ScriptHost {
             txn,
             out,
             in_exec: true,
+            joins: false,
             takes: Takes::Anything,
             enters: false,
             learns: if self.may_take_long { LearnWhere::Here } else { LearnWhere::Nowhere },

@@ -1,7 +1,8 @@
 //! Scripts: `EVAL` and its like, and `SCRIPT`.
 //!
 //! A script runs under the locks of the keys that it is given, over pending writes of its own. One
-//! that uses another key is begun again under all locks.
+//! that uses another key is begun again under all locks. If other clients may share its commit it
+//! joins their commit group, where what it wrote is taken back if it is ended.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -157,16 +158,29 @@ impl ScriptCall<'_> {
             listening::show(context.server, context.client, command, args);
             context.client.is_shown.set(true);
         }
+        // A group has the locks of the keys that its commands are given, and no others. What took
+        // long there does so again.
+        let is_apart = context.joins && (needs_everything || shows);
+        if is_apart || (context.client.script_took_long.take() && !context.txn.may_take_long) {
+            return Err(Fault::TakesLong);
+        }
         let mut everything = needs_everything || context.in_exec || shows;
         let from = context.out.len();
         loop {
             match self.attempt(context, args, (everything, shows)) {
                 Err(End::NeedsEverything) if !everything => {
                     note();
+                    if context.joins {
+                        return Err(Fault::TakesLong);
+                    }
                     everything = true;
                 }
                 Ok(()) => break,
-                Err(end) => return Err(fault_of(end)),
+                Err(end) => {
+                    let took_long = matches!(end, End::TakesLong) && context.joins;
+                    context.client.script_took_long.set(took_long);
+                    return Err(fault_of(end));
+                }
             }
         }
         if context.out.bytes().get(from) == Some(&b'-')
@@ -178,7 +192,8 @@ impl ScriptCall<'_> {
         Ok(())
     }
 
-    /// Runs it once, under its locks, and commits what it wrote.
+    /// Runs it once, under its locks, and commits what it wrote. In a transaction or a commit group
+    /// that is done by others.
     fn attempt(
         &self,
         context: &mut Context<'_, '_>,
@@ -188,7 +203,8 @@ impl ScriptCall<'_> {
         let databases = &context.server.databases;
         let words: Vec<&[u8]> = args.iter_from(3).collect();
         let (keys, arguments) = words.split_at(self.keys);
-        let _locks = (!context.in_exec).then(|| {
+        let is_part = context.in_exec || context.joins;
+        let _locks = (!is_part).then(|| {
             let locks = &databases.locks;
             let held = if everything {
                 locks.everything()
@@ -198,7 +214,7 @@ impl ScriptCall<'_> {
             databases.commit_submitted();
             held
         });
-        if !context.in_exec {
+        if !is_part {
             let number = databases.number(context.client.database);
             let may_take_long = context.txn.may_take_long;
             context.txn = Txn::new(databases, number, crate::db::now_ms());
@@ -211,8 +227,8 @@ impl ScriptCall<'_> {
         let Some(mut host) = host else {
             return Err(End::Text("ERR scripts cannot be run here".into()));
         };
-        // In a transaction, what the commands before it have written stays if it is ended.
-        if context.in_exec {
+        // What the commands before it have written stays if it is ended.
+        if is_part {
             context.txn.pending.keep_undo();
         }
         std::mem::swap(&mut host.pending, &mut context.txn.pending);
@@ -230,7 +246,7 @@ impl ScriptCall<'_> {
         if let Err(end) = ran {
             context.out.truncate(from);
             context.out.truncate_errors(errors);
-            if context.in_exec {
+            if is_part {
                 context.txn.pending.take_back();
             } else {
                 context.txn.pending = crate::txn::Pending::default();
@@ -238,7 +254,7 @@ impl ScriptCall<'_> {
             return Err(end);
         }
         context.txn.pending.forget_undo();
-        if !context.in_exec {
+        if !is_part {
             commit::transaction(&mut context.txn).map_err(End::Engine)?;
         }
         Ok(())

@@ -8,6 +8,7 @@ pub(crate) mod format;
 pub(crate) mod member;
 pub(crate) mod stream;
 pub(crate) mod stream_member;
+pub(crate) mod stream_page;
 
 pub(crate) use entry::{Edited, Entry, Kind, Meta};
 pub(crate) use stream::{ConsumerRecord, GroupRecord, PendingRecord, StreamId, StreamMeta};

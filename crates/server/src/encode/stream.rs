@@ -134,13 +134,18 @@ pub(crate) struct GroupRecord {
     pub(crate) entries_read: Option<u64>,
     /// How many entries are pending.
     pub(crate) pending: u64,
-    /// The first pending identifier; [`StreamId::MIN`] if there is none.
-    pub(crate) first_pending: StreamId,
+    /// Where the first page of what is pending begins; [`StreamId::MIN`] if nothing is.
+    pub(crate) first_page: StreamId,
+    /// No identifier after this one is pending; [`StreamId::MIN`] if none is.
+    pub(crate) last_pending: StreamId,
     /// How many consumers it has.
     pub(crate) consumers: u64,
     /// The number of the next consumer; none is given twice.
     pub(crate) next_consumer: u64,
 }
+
+/// Bytes of what is stored of a group.
+const GROUP_BYTES: usize = 88;
 
 /// Stands for an unknown number.
 const UNKNOWN: u64 = u64::MAX;
@@ -152,22 +157,27 @@ fn known(number: u64) -> Option<u64> {
 impl GroupRecord {
     /// The bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(72);
-        let (last, first) = (self.last, self.first_pending);
+        let mut out = Vec::with_capacity(GROUP_BYTES);
+        let (last, from, to) = (self.last, self.first_page, self.last_pending);
         push(&mut out, &[self.number, last.ms, last.seq, self.entries_read.unwrap_or(UNKNOWN)]);
-        push(&mut out, &[self.pending, first.ms, first.seq, self.consumers, self.next_consumer]);
+        push(&mut out, &[self.pending, from.ms, from.seq, to.ms, to.seq]);
+        push(&mut out, &[self.consumers, self.next_consumer]);
         out
     }
 
     /// Reads the bytes; none if they are damaged.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut row = Row(bytes);
+        if bytes.len() != GROUP_BYTES {
+            return None;
+        }
         Some(Self {
             number: row.number()?,
             last: row.id()?,
             entries_read: known(row.number()?),
             pending: row.number()?,
-            first_pending: row.id()?,
+            first_page: row.id()?,
+            last_pending: row.id()?,
             consumers: row.number()?,
             next_consumer: row.number()?,
         })
@@ -219,21 +229,6 @@ pub(crate) struct PendingRecord {
     pub(crate) count: u64,
 }
 
-impl PendingRecord {
-    /// The bytes.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(24);
-        push(&mut out, &[self.consumer, self.delivered_ms, self.count]);
-        out
-    }
-
-    /// Reads the bytes; none if they are damaged.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut row = Row(bytes);
-        Some(Self { consumer: row.number()?, delivered_ms: row.number()?, count: row.number()? })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,11 +262,12 @@ mod tests {
             last: id(2, 3),
             entries_read: Some(4),
             pending: 5,
-            first_pending: id(6, 7),
-            consumers: 8,
-            next_consumer: 9,
+            first_page: id(6, 7),
+            last_pending: id(8, 9),
+            consumers: 10,
+            next_consumer: 11,
         };
-        assert_eq!(group.encode(), row(&[1, 2, 3, 4, 5, 6, 7, 8, 9]));
+        assert_eq!(group.encode(), row(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]));
         group.entries_read = None;
         assert_eq!(group.encode()[24..32], [0xFF; 8]);
         assert_eq!(GroupRecord::decode(&group.encode()), Some(group));
@@ -280,18 +276,15 @@ mod tests {
         consumer.active_ms = None;
         assert_eq!(consumer.encode()[16..24], [0xFF; 8]);
         assert_eq!(ConsumerRecord::decode(&consumer.encode()), Some(consumer));
-        let pending = PendingRecord { consumer: 1, delivered_ms: 2, count: 3 };
-        assert_eq!(pending.encode(), row(&[1, 2, 3]));
-        assert_eq!(PendingRecord::decode(&pending.encode()), Some(pending));
     }
 
     #[test]
     fn damaged_records_are_none() {
         let bytes = row(&[1; 11]);
         assert!(StreamMeta::decode(&bytes[..87]).is_none());
-        assert!(GroupRecord::decode(&bytes[..71]).is_none());
+        assert!(GroupRecord::decode(&bytes[..87]).is_none());
+        assert!(GroupRecord::decode(&bytes[..72]).is_none());
         assert!(ConsumerRecord::decode(&bytes[..31]).is_none());
-        assert!(PendingRecord::decode(&bytes[..23]).is_none());
         assert!(StreamId::from_bytes(&bytes[..15]).is_none());
     }
 

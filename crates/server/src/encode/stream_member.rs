@@ -67,17 +67,17 @@ pub(crate) fn consumer_name(id: u64, group: u64, consumer: u64) -> Vec<u8> {
     member(id, group, GROUP_CONSUMER_NAME, [&consumer.to_be_bytes(), &[]])
 }
 
-/// The key of a pending entry.
+/// The key of a page of pending entries, by where it begins.
 pub(crate) fn pending(id: u64, group: u64, entry: StreamId) -> Vec<u8> {
     member(id, group, GROUP_PENDING, [&entry.to_bytes(), &[]])
 }
 
-/// The identifier in the key of a pending entry.
+/// The identifier in the key of such a page.
 pub(crate) fn pending_of(key: &[u8]) -> Option<StreamId> {
     StreamId::from_bytes(key.get(OWN..)?)
 }
 
-/// The key of a pending entry among those of its consumer; its value is empty.
+/// The key that says that a consumer has entries of a page; its value is empty.
 pub(crate) fn owned(id: u64, group: u64, consumer: u64, entry: StreamId) -> Vec<u8> {
     member(id, group, GROUP_OWNED, [&consumer.to_be_bytes(), &entry.to_bytes()])
 }
@@ -88,7 +88,7 @@ pub(crate) fn owned_of(key: &[u8]) -> Option<StreamId> {
 }
 
 /// Appends a number, seven bits to a byte, the lowest first; the high bit says that more follow.
-fn push_varint(out: &mut Vec<u8>, mut number: usize) {
+pub(super) fn push_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -96,29 +96,34 @@ fn push_varint(out: &mut Vec<u8>, mut number: usize) {
     out.push(number as u8);
 }
 
-fn take_varint(bytes: &mut &[u8]) -> Option<usize> {
+/// Takes what [`push_number`] appended; none if it is cut, or no number of 64 bits.
+pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     let (mut number, mut shift) = (0_u64, 0);
     loop {
         let (first, rest) = bytes.split_first()?;
         *bytes = rest;
-        if shift > 56 {
+        if shift > 63 || (shift == 63 && *first > 1) {
             return None;
         }
         number |= u64::from(first & 0x7F) << shift;
         if first & 0x80 == 0 {
-            return usize::try_from(number).ok();
+            return Some(number);
         }
         shift += 7;
     }
+}
+
+fn take_length(bytes: &mut &[u8]) -> Option<usize> {
+    usize::try_from(take_number(bytes)?).ok()
 }
 
 /// The value of an entry: how many fields and values there are together, and each with its length
 /// before it.
 pub(crate) fn encode_fields<'f>(fields: impl ExactSizeIterator<Item = &'f [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
-    push_varint(&mut out, fields.len());
+    push_number(&mut out, fields.len() as u64);
     for field in fields {
-        push_varint(&mut out, field.len());
+        push_number(&mut out, field.len() as u64);
         out.extend_from_slice(field);
     }
     out
@@ -133,7 +138,7 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// Reads the value of an entry; none if it cannot be one.
     pub(crate) fn of(mut bytes: &'a [u8]) -> Option<Self> {
-        let left = take_varint(&mut bytes)?;
+        let left = take_length(&mut bytes)?;
         // Each has a length of a byte at least.
         (left <= bytes.len()).then_some(Self { left, bytes })
     }
@@ -149,7 +154,7 @@ impl<'a> Iterator for Fields<'a> {
 
     fn next(&mut self) -> Option<Option<&'a [u8]>> {
         self.left = self.left.checked_sub(1)?;
-        let len = take_varint(&mut self.bytes);
+        let len = take_length(&mut self.bytes);
         let taken = len.and_then(|len| self.bytes.split_at_checked(len));
         Some(taken.map(|(field, rest)| {
             self.bytes = rest;

@@ -1,4 +1,5 @@
-//! Taking back what a script has written that was ended within a transaction.
+//! Taking back what a script has written that was ended within a transaction or a commit
+//! group.
 
 use super::{Pending, Space};
 
@@ -8,6 +9,8 @@ type Before = Option<Option<Vec<u8>>>;
 /// What is to be taken back: the writes in their order, and how much there was before them.
 pub(crate) struct Undo {
     writes: Vec<(u8, Space, Vec<u8>, Before)>,
+    count: usize,
+    changes: u64,
     ranges: usize,
     touched: usize,
     told: usize,
@@ -16,8 +19,14 @@ pub(crate) struct Undo {
 impl Pending {
     /// Keeps from now on what is written over.
     pub(crate) fn keep_undo(&mut self) {
-        let (ranges, touched) = (self.ranges.len(), self.touched.len());
-        self.undo = Some(Undo { writes: Vec::new(), ranges, touched, told: self.told.len() });
+        self.undo = Some(Undo {
+            writes: Vec::new(),
+            count: self.count,
+            changes: self.changes,
+            ranges: self.ranges.len(),
+            touched: self.touched.len(),
+            told: self.told.len(),
+        });
     }
 
     /// Keeps it no longer.
@@ -35,8 +44,8 @@ impl Pending {
     /// Takes back what was written since [`Pending::keep_undo`].
     pub(crate) fn take_back(&mut self) {
         let Some(undo) = self.undo.take() else { return };
-        // Places and overlays that were taken by now see that something has changed.
-        self.count += 1;
+        // What was looked at before is as it was. What the script has looked at ended with it.
+        (self.count, self.changes) = (undo.count, undo.changes);
         for (number, space, key, before) in undo.writes.into_iter().rev() {
             let mut all = self.writes.iter_mut();
             let Some((.., writes)) = all.find(|(n, s, _)| (*n, *s) == (number, space)) else {

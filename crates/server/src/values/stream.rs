@@ -7,6 +7,9 @@ use crate::{
     encode::{
         ConsumerRecord, GroupRecord, PendingRecord, StreamId, StreamMeta,
         stream_member::{self, Fields},
+        stream_page::{
+            PAGE_ENTRIES, PageEntries, decode as decode_page, encode as encode_page, owners,
+        },
     },
     fault::Fault,
     rdb::{self, StreamItem},
@@ -90,7 +93,8 @@ impl StreamWriter {
                     last: here(last),
                     entries_read: read,
                     pending: 0,
-                    first_pending: StreamId::MIN,
+                    first_page: StreamId::MIN,
+                    last_pending: StreamId::MIN,
                     consumers: 0,
                     next_consumer: 0,
                 };
@@ -112,14 +116,20 @@ impl StreamWriter {
         let Some(mut group) = self.group.take() else { return Ok(()) };
         group.end_consumer(self.meta.id, put)?;
         group.record.pending = group.pending.len() as u64;
-        group.record.first_pending =
-            group.pending.first_key_value().map_or(StreamId::MIN, |(id, _)| *id);
-        for (id, (record, is_held)) in &group.pending {
-            if !is_held {
-                return Err(BAD_DATA.into());
+        let ends = [group.pending.first_key_value(), group.pending.last_key_value()];
+        [group.record.first_page, group.record.last_pending] =
+            ends.map(|end| end.map_or(StreamId::MIN, |(id, _)| *id));
+        if group.pending.values().any(|(_, is_held)| !is_held) {
+            return Err(BAD_DATA.into());
+        }
+        let entries: Vec<_> =
+            group.pending.iter().map(|(id, (record, _))| (*id, *record)).collect();
+        for page in entries.chunks(PAGE_ENTRIES) {
+            let (start, number) = (page[0].0, group.record.number);
+            put(stream_member::pending(self.meta.id, number, start), encode_page(start, page))?;
+            for owner in owners(page) {
+                put(stream_member::owned(self.meta.id, number, owner, start), Vec::new())?;
             }
-            let key = stream_member::pending(self.meta.id, group.record.number, *id);
-            put(key, record.encode())?;
         }
         put(stream_member::group(self.meta.id, &group.name), group.record.encode())
     }
@@ -152,8 +162,7 @@ impl GroupWriter {
                 }
                 record.consumer = consumer.number;
                 consumer.pending += 1;
-                let number = consumer.number;
-                put(stream_member::owned(stream, self.record.number, number, here(id)), Vec::new())
+                Ok(())
             }
             _ => Err(BAD_DATA.into()),
         }
@@ -206,6 +215,12 @@ pub(super) fn read<E: From<rhumb::Error>>(
     Ok(())
 }
 
+/// The entries of a page of what is pending.
+fn page_of(key: &[u8], value: &[u8]) -> rhumb::Result<PageEntries> {
+    let start = stream_member::pending_of(key).ok_or_else(damaged)?;
+    decode_page(start, value).ok_or_else(damaged)
+}
+
 fn front(txn: &Txn<'_>, front: &[u8]) -> rhumb::Result<Scan> {
     let (from, to) = prefix_range(front);
     txn.scan(Space::Members, from, to, false)
@@ -222,10 +237,10 @@ fn read_group<E: From<rhumb::Error>>(
     let [from, to] = pending;
     for pair in txn.scan(Space::Members, from, to, false)? {
         let (key, value) = pair?;
-        let id = stream_member::pending_of(&key).ok_or_else(damaged)?;
-        let record = PendingRecord::decode(&value).ok_or_else(damaged)?;
-        let (delivered_ms, deliveries) = (record.delivered_ms, record.count);
-        each(StreamItem::Pending { id: there(id), delivered_ms, deliveries })?;
+        for (id, record) in page_of(&key, &value)? {
+            let (delivered_ms, deliveries) = (record.delivered_ms, record.count);
+            each(StreamItem::Pending { id: there(id), delivered_ms, deliveries })?;
+        }
     }
     for pair in front(txn, &stream_member::consumer(stream, group, b""))? {
         let (key, value) = pair?;
@@ -236,8 +251,14 @@ fn read_group<E: From<rhumb::Error>>(
         let [from, to] =
             ends.map(|id| Bound::Included(stream_member::owned(stream, group, record.number, id)));
         for pair in txn.scan(Space::Members, from, to, false)? {
-            let id = stream_member::owned_of(&pair?.0).ok_or_else(damaged)?;
-            each(StreamItem::Held(there(id)))?;
+            let start = stream_member::owned_of(&pair?.0).ok_or_else(damaged)?;
+            let key = stream_member::pending(stream, group, start);
+            let value = txn.member(&key)?.ok_or_else(damaged)?;
+            for (id, held) in page_of(&key, &value)? {
+                if held.consumer == record.number {
+                    each(StreamItem::Held(there(id)))?;
+                }
+            }
         }
     }
     Ok(())

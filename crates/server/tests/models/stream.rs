@@ -52,7 +52,7 @@ impl Model {
         }
         let group = format!("g{}", random.index(2));
         let consumer = format!("c{}", random.index(3));
-        match random.index(20) {
+        match random.index(24) {
             0..=6 => self.add(random),
             7 => {
                 let id = self.some_id(random);
@@ -66,16 +66,27 @@ impl Model {
                 (words(&format!("XTRIM s MAXLEN {most}")), Value::Int(removed as i64))
             }
             9 => self.range(random),
-            10..=13 => self.read(&group, &consumer, 1 + random.index(5)),
+            10..=13 => {
+                // Now and then more than a page of what is pending holds.
+                let most = if random.one_in(4) { 50 } else { 5 };
+                self.read(&group, &consumer, 1 + random.index(most))
+            }
             14..=15 => {
                 let id = self.some_id(random);
                 let done = self.group(&group).pending.remove(&id).is_some();
                 (words(&format!("XACK s {group} {}", id_text(id))), Value::Int(done.into()))
             }
-            16 => self.claim(&group, &consumer, self.some_id(random)),
+            16 => self.claim(&group, &consumer, self.some_id(random), random.one_in(2)),
             17 => self.pending(&group),
             18 => self.pending_of(&group, random),
             19 if random.one_in(2) => self.read_again(&group, &consumer, self.some_id(random)),
+            20 => {
+                let id = self.some_id(random);
+                self.group(&group).last = id;
+                (words(&format!("XGROUP SETID s {group} {}", id_text(id))), Value::ok())
+            }
+            21 if random.one_in(4) => self.remove_consumer(&group, &consumer),
+            22..=23 => self.acknowledge(&group, random),
             _ => (words("XLEN s"), Value::Int(self.entries.len() as i64)),
         }
     }
@@ -134,11 +145,12 @@ impl Model {
     }
 
     /// What was removed from the stream is pending no more once it is claimed.
-    fn claim(&mut self, name: &str, consumer: &str, id: Id) -> Step {
+    fn claim(&mut self, name: &str, consumer: &str, id: Id, forces: bool) -> Step {
         let value = self.entries.get(&id).cloned();
         let group = self.group(name);
         group.consumers.insert(consumer.to_owned());
-        let line = format!("XCLAIM s {name} {consumer} 0 {}", id_text(id));
+        let force = if forces { " FORCE" } else { "" };
+        let line = format!("XCLAIM s {name} {consumer} 0 {}{force}", id_text(id));
         let found = match (group.pending.get_mut(&id), value) {
             (Some(pending), Some(value)) => {
                 *pending = (consumer.to_owned(), pending.1 + 1);
@@ -148,9 +160,34 @@ impl Model {
                 group.pending.remove(&id);
                 Vec::new()
             }
+            (None, Some(value)) if forces => {
+                group.pending.insert(id, (consumer.to_owned(), 2));
+                vec![entry(id, &value)]
+            }
             (None, _) => Vec::new(),
         };
         (words(&line), Value::Array(found))
+    }
+
+    /// Acknowledges several entries, most of which are neighbours.
+    fn acknowledge(&mut self, name: &str, random: &mut Random) -> Step {
+        let (from, most) = (self.some_id(random), 1 + random.index(20));
+        let mut ids = vec![from];
+        ids.extend(self.entries.range(from..).map(|(id, _)| *id).take(most));
+        let group = self.group(name);
+        let done = ids.iter().filter(|id| group.pending.remove(id).is_some()).count();
+        let mut line = words(&format!("XACK s {name}"));
+        line.extend(ids.into_iter().map(id_text));
+        (line, Value::Int(done as i64))
+    }
+
+    fn remove_consumer(&mut self, name: &str, consumer: &str) -> Step {
+        let group = self.group(name);
+        let before = group.pending.len();
+        group.pending.retain(|_, (of, _)| of != consumer);
+        group.consumers.remove(consumer);
+        let line = format!("XGROUP DELCONSUMER s {name} {consumer}");
+        (words(&line), Value::Int((before - group.pending.len()) as i64))
     }
 
     fn pending(&mut self, name: &str) -> Step {

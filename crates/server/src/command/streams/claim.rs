@@ -117,7 +117,7 @@ pub(in crate::command) fn xclaim(context: &mut Context<'_, '_>, args: Args<'_>) 
         let before = group.pending(&context.txn, id)?;
         if !has_entry(&context.txn, &meta, id)? {
             if let Some(before) = before {
-                group.remove_pending(&mut context.txn, id, &before)?;
+                group.remove_pending(&context.txn, id, &before)?;
             }
             continue;
         }
@@ -131,7 +131,7 @@ pub(in crate::command) fn xclaim(context: &mut Context<'_, '_>, args: Args<'_>) 
         let more = u64::from(!options.only_ids);
         let count = options.count.unwrap_or(count.saturating_add(more));
         let record = PendingRecord { consumer, delivered_ms, count };
-        group.put_pending(&mut context.txn, id, before.as_ref(), &record)?;
+        group.put_pending(&context.txn, id, before.as_ref(), &record)?;
         write_claimed(context, &meta, id, options.only_ids)?;
         claimed += 1;
     }
@@ -213,13 +213,13 @@ pub(in crate::command) fn xautoclaim(context: &mut Context<'_, '_>, args: Args<'
     let mut deleted = Vec::new();
     for (id, before, is_there) in found {
         if !is_there {
-            group.remove_pending(&mut context.txn, id, &before)?;
+            group.remove_pending(&context.txn, id, &before)?;
             deleted.push(id);
             continue;
         }
         let count = before.count.saturating_add(u64::from(!only_ids));
         let record = PendingRecord { consumer, delivered_ms: now_ms, count };
-        group.put_pending(&mut context.txn, id, Some(&before), &record)?;
+        group.put_pending(&context.txn, id, Some(&before), &record)?;
         write_claimed(context, &meta, id, only_ids)?;
     }
     finish(context, group, consumer, claimed)?;

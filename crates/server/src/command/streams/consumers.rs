@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::bounds;
+use super::pages::Pages;
 use crate::{
     encode::{ConsumerRecord, GroupRecord, PendingRecord, StreamId, stream_member},
     fault::Fault,
     key_event::KeyEvent,
-    txn::{KeyBound, Txn, damaged},
+    txn::{Txn, damaged},
 };
 
 /// A consumer of a group.
@@ -25,7 +25,7 @@ pub(super) struct Group {
     pub(super) record: GroupRecord,
     /// The consumers that were looked at or made, by their numbers.
     consumers: BTreeMap<u64, Consumer>,
-    is_first_gone: bool,
+    pages: Pages,
 }
 
 impl Group {
@@ -46,7 +46,8 @@ impl Group {
     /// A group that has no consumers yet, or whose consumers are looked up.
     pub(super) fn new(stream: u64, name: &[u8], record: GroupRecord) -> Self {
         let (name, consumers) = (name.to_vec(), BTreeMap::new());
-        Self { stream, name, record, consumers, is_first_gone: false }
+        let pages = Pages::new(stream, record.number);
+        Self { stream, name, record, consumers, pages }
     }
 
     /// The number of the consumer of this name, if there is one.
@@ -116,117 +117,95 @@ impl Group {
         stream_member::consumer(self.stream, self.record.number, &[])
     }
 
-    /// What is known of a pending entry.
+    /// Returns true if the record says that nothing is pending from one identifier to another.
+    fn has_none(&self, from: StreamId, to: StreamId) -> bool {
+        let record = &self.record;
+        let is_outside = to < record.first_page || from > record.last_pending;
+        record.pending == 0 || from > to || is_outside
+    }
+
+    /// What is known of an entry, if it is pending.
     pub(super) fn pending(
-        &self,
+        &mut self,
         txn: &Txn<'_>,
         id: StreamId,
     ) -> Result<Option<PendingRecord>, Fault> {
-        let key = stream_member::pending(self.stream, self.record.number, id);
-        let Some(record) = txn.member(&key)? else { return Ok(None) };
-        Ok(Some(PendingRecord::decode(&record).ok_or_else(damaged)?))
+        if self.has_none(id, id) {
+            return Ok(None);
+        }
+        self.pages.get(txn, id, self.record.first_page)
     }
 
-    /// The bounds of the pending entries from one identifier to another, both included.
-    fn pending_bounds(&self, from: StreamId, to: StreamId) -> (KeyBound, KeyBound) {
-        bounds(|id| stream_member::pending(self.stream, self.record.number, id), from, to)
-    }
-
-    /// Shows the pending entries from one identifier to another until `look` returns false.
+    /// Shows the pending entries from one identifier to another until `look` returns false. What
+    /// has changed was saved before.
     pub(super) fn visit_pending(
         &self,
         txn: &Txn<'_>,
         (from, to): (StreamId, StreamId),
         reverse: bool,
-        mut look: impl FnMut(StreamId, PendingRecord) -> Result<bool, Fault>,
+        look: impl FnMut(StreamId, PendingRecord) -> Result<bool, Fault>,
     ) -> Result<(), Fault> {
-        let from = from.max(self.record.first_pending);
-        if self.record.pending == 0 || from > to {
+        if self.has_none(from, to) {
             return Ok(());
         }
-        let mut done = Ok(());
-        txn.visit_members(self.pending_bounds(from, to), reverse, |key, value| {
-            let pair = (stream_member::pending_of(key), PendingRecord::decode(value));
-            let shown = match pair {
-                (Some(id), Some(record)) => look(id, record),
-                _ => Err(damaged().into()),
-            };
-            shown.unwrap_or_else(|fault| {
-                done = Err(fault);
-                false
-            })
-        })?;
-        done
+        self.pages.visit(txn, (from, to, self.record.first_page), reverse, look)
     }
 
-    /// Shows the pending entries of a consumer until `look` returns false.
+    /// As [`Group::visit_pending`], only those of a consumer.
     pub(super) fn visit_owned(
         &self,
         txn: &Txn<'_>,
         consumer: u64,
         (from, to): (StreamId, StreamId),
-        mut look: impl FnMut(StreamId) -> Result<bool, Fault>,
+        look: impl FnMut(StreamId, PendingRecord) -> Result<bool, Fault>,
     ) -> Result<(), Fault> {
-        let from = from.max(self.record.first_pending);
-        if self.record.pending == 0 || from > to {
+        if self.has_none(from, to) {
             return Ok(());
         }
-        let mut done = Ok(());
-        let key = |id| stream_member::owned(self.stream, self.record.number, consumer, id);
-        txn.visit_members(bounds(key, from, to), false, |key, _| {
-            let shown = match stream_member::owned_of(key) {
-                Some(id) => look(id),
-                None => Err(damaged().into()),
-            };
-            shown.unwrap_or_else(|fault| {
-                done = Err(fault);
-                false
-            })
-        })?;
-        done
+        self.pages.visit_owned(txn, consumer, (from, to, self.record.first_page), look)
     }
 
-    /// Writes what is now known of a pending entry, which was that before.
+    /// Notes what is now known of a pending entry, which was that before.
     pub(super) fn put_pending(
         &mut self,
-        txn: &mut Txn<'_>,
+        txn: &Txn<'_>,
         id: StreamId,
         before: Option<&PendingRecord>,
         now: &PendingRecord,
     ) -> Result<(), Fault> {
-        let (stream, group) = (self.stream, self.record.number);
-        txn.put_member(stream_member::pending(stream, group, id), now.encode());
+        let is_only = self.record.pending == 0;
+        let start = if is_only || id > self.record.last_pending {
+            self.pages.push(id, *now)
+        } else {
+            self.pages.put(txn, (id, *now), self.record.first_page)?
+        };
+        if is_only || start < self.record.first_page {
+            self.record.first_page = start;
+        }
+        if is_only || id > self.record.last_pending {
+            self.record.last_pending = id;
+        }
         if before.is_some_and(|before| before.consumer == now.consumer) {
             return Ok(());
         }
-        if let Some(before) = before {
-            self.change(txn, before.consumer, |record, _| {
+        match before {
+            Some(before) => self.change(txn, before.consumer, |record, _| {
                 record.pending = record.pending.saturating_sub(1);
-            })?;
-            txn.remove_member(stream_member::owned(stream, group, before.consumer, id));
-        } else {
-            if self.record.pending == 0 || id < self.record.first_pending {
-                self.record.first_pending = id;
-            }
-            self.record.pending += 1;
+            })?,
+            None => self.record.pending += 1,
         }
-        self.change(txn, now.consumer, |record, _| record.pending += 1)?;
-        txn.put_member(stream_member::owned(stream, group, now.consumer, id), Vec::new());
-        Ok(())
+        self.change(txn, now.consumer, |record, _| record.pending += 1)
     }
 
     /// Removes a pending entry.
     pub(super) fn remove_pending(
         &mut self,
-        txn: &mut Txn<'_>,
+        txn: &Txn<'_>,
         id: StreamId,
         record: &PendingRecord,
     ) -> Result<(), Fault> {
-        let (stream, group) = (self.stream, self.record.number);
-        txn.remove_member(stream_member::pending(stream, group, id));
-        txn.remove_member(stream_member::owned(stream, group, record.consumer, id));
+        self.pages.remove(txn, id, self.record.first_page)?;
         self.record.pending = self.record.pending.saturating_sub(1);
-        self.is_first_gone |= id == self.record.first_pending;
         self.change(txn, record.consumer, |record, _| {
             record.pending = record.pending.saturating_sub(1);
         })
@@ -246,13 +225,12 @@ impl Group {
 
     /// Writes what has changed of the group and its consumers.
     pub(super) fn save(mut self, txn: &mut Txn<'_>) -> Result<(), Fault> {
-        if self.is_first_gone || self.record.pending == 0 {
-            let mut first = StreamId::MIN;
-            self.visit_pending(txn, (StreamId::MIN, StreamId::MAX), false, |id, _| {
-                first = id;
-                Ok(false)
-            })?;
-            self.record.first_pending = first;
+        let first = self.record.first_page;
+        let is_first_gone = self.pages.save(txn, first);
+        if self.record.pending == 0 {
+            (self.record.first_page, self.record.last_pending) = (StreamId::MIN, StreamId::MIN);
+        } else if is_first_gone {
+            self.record.first_page = self.pages.first(txn, first)?.unwrap_or(first);
         }
         let (stream, group) = (self.stream, self.record.number);
         for consumer in self.consumers.values().filter(|consumer| consumer.is_changed) {

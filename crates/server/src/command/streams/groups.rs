@@ -127,7 +127,8 @@ fn create_group(
         last,
         entries_read,
         pending: 0,
-        first_pending: StreamId::MIN,
+        first_page: StreamId::MIN,
+        last_pending: StreamId::MIN,
         consumers: 0,
         next_consumer: 0,
     };
@@ -196,15 +197,13 @@ fn delete_consumer(context: &mut Context<'_, '_>, args: Args<'_>, mut group: Gro
     };
     let pending = group.numbered(&context.txn, number)?.record.pending;
     context.check_length(pending)?;
-    let mut ids = Vec::new();
-    group.visit_owned(&context.txn, number, (StreamId::MIN, StreamId::MAX), |id| {
-        ids.push(id);
+    let mut found = Vec::new();
+    group.visit_owned(&context.txn, number, (StreamId::MIN, StreamId::MAX), |id, record| {
+        found.push((id, record));
         Ok(true)
     })?;
-    for id in ids {
-        if let Some(record) = group.pending(&context.txn, id)? {
-            group.remove_pending(&mut context.txn, id, &record)?;
-        }
+    for (id, record) in found {
+        group.remove_pending(&context.txn, id, &record)?;
     }
     group.remove_consumer(&mut context.txn, number)?;
     group.save(&mut context.txn)?;

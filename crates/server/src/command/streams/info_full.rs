@@ -103,13 +103,11 @@ fn write_consumer(
     write_number(out, "pel-count", consumer.pending);
     out.bulk(b"pending");
     let (start, mut shown) = (out.len(), 0);
-    group.visit_owned(txn, consumer.number, ALL, |id| {
-        if let Some(record) = group.pending(txn, id)? {
-            shown += 1;
-            out.array(3);
-            write_id(out, id);
-            write_delivery(out, &record);
-        }
+    group.visit_owned(txn, consumer.number, ALL, |id, record| {
+        shown += 1;
+        out.array(3);
+        write_id(out, id);
+        write_delivery(out, &record);
         Ok((shown as u64) < most)
     })?;
     out.array_before(start, shown);

@@ -11,6 +11,7 @@ mod groups;
 mod ids;
 mod info;
 mod info_full;
+mod pages;
 mod pending;
 mod range;
 mod read;

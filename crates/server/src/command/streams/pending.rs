@@ -32,7 +32,7 @@ pub(in crate::command) fn xack(context: &mut Context<'_, '_>, args: Args<'_>) ->
     let mut acknowledged = 0;
     for id in ids {
         if let Some(record) = group.pending(&context.txn, id)? {
-            group.remove_pending(&mut context.txn, id, &record)?;
+            group.remove_pending(&context.txn, id, &record)?;
             acknowledged += 1;
         }
     }
@@ -92,13 +92,14 @@ fn summary(context: &mut Context<'_, '_>, group: &Group) -> Done {
         context.out.null_array();
         return Ok(());
     }
-    let mut last = group.record.first_pending;
-    group.visit_pending(&context.txn, (StreamId::MIN, StreamId::MAX), true, |id, _| {
-        last = id;
-        Ok(false)
-    })?;
-    write_id(context.out, group.record.first_pending);
-    write_id(context.out, last);
+    let mut ends = [StreamId::MIN; 2];
+    for (end, reverse) in ends.iter_mut().zip([false, true]) {
+        group.visit_pending(&context.txn, (StreamId::MIN, StreamId::MAX), reverse, |id, _| {
+            *end = id;
+            Ok(false)
+        })?;
+    }
+    ends.into_iter().for_each(|id| write_id(context.out, id));
     let Context { txn, out, .. } = context;
     let (start, mut consumers) = (out.len(), 0);
     visit_consumers(txn, group, |name, record| {
@@ -154,7 +155,7 @@ fn range(context: &mut Context<'_, '_>, group: &mut Group, wanted: &Wanted<'_>) 
     };
     let (mut passed, mut found) = (0, Vec::new());
     let (txn, most) = (&context.txn, wanted.most);
-    let mut take = |id: StreamId, record: PendingRecord| {
+    let take = |id: StreamId, record: PendingRecord| {
         passed += 1;
         if is_idle(&record) {
             found.push((id, record));
@@ -164,12 +165,7 @@ fn range(context: &mut Context<'_, '_>, group: &mut Group, wanted: &Wanted<'_>) 
     match consumer {
         _ if most == 0 => {}
         None => group.visit_pending(txn, wanted.ends, false, take)?,
-        Some(number) => {
-            group.visit_owned(txn, number, wanted.ends, |id| match group.pending(txn, id)? {
-                Some(record) => take(id, record),
-                None => Ok(true),
-            })?
-        }
+        Some(number) => group.visit_owned(txn, number, wanted.ends, take)?,
     }
     context.check_length(passed)?;
     context.out.array(found.len());

@@ -90,7 +90,7 @@ fn count(
             let number = group.consumer(&context.txn, consumer)?;
             if let (Some(number), Some(from)) = (number, id.next()) {
                 let range = (from, StreamId::MAX);
-                group.visit_owned(&context.txn, number, range, |_| goes_on())?;
+                group.visit_owned(&context.txn, number, range, |_, _| goes_on())?;
             }
         }
     }
@@ -194,7 +194,7 @@ fn deliver(
     };
     context.out.array_before(start, ids.len());
     let now_ms = context.txn.now_ms;
-    // Some may be pending if the group was moved back.
+    // Some may be pending if the group was moved back: otherwise none is after the last one.
     let mut before = BTreeMap::new();
     if !reading.no_ack {
         group.visit_pending(&context.txn, (first, last), false, |id, record| {
@@ -206,7 +206,7 @@ fn deliver(
         counters::advance(meta, &mut group.record, *id);
         if !reading.no_ack {
             let record = PendingRecord { consumer, delivered_ms: now_ms, count: 1 };
-            group.put_pending(&mut context.txn, *id, before.get(id), &record)?;
+            group.put_pending(&context.txn, *id, before.get(id), &record)?;
         }
     }
     group.change(&context.txn, consumer, |record, now_ms| record.active_ms = Some(now_ms))?;
@@ -220,15 +220,15 @@ fn history(
     consumer: u64,
     (after, most): (StreamId, u64),
 ) -> Done {
-    let mut ids = Vec::new();
+    let mut found = Vec::new();
     if let Some(from) = after.next() {
-        group.visit_owned(&context.txn, consumer, (from, StreamId::MAX), |id| {
-            ids.push(id);
-            Ok((ids.len() as u64) < most)
+        group.visit_owned(&context.txn, consumer, (from, StreamId::MAX), |id, record| {
+            found.push((id, record));
+            Ok((found.len() as u64) < most)
         })?;
     }
-    context.out.array(ids.len());
-    for id in ids {
+    context.out.array(found.len());
+    for (id, before) in found {
         if context.out.overflowed() {
             break;
         }
@@ -245,11 +245,9 @@ fn history(
             context.out.null_array();
             continue;
         }
-        if let Some(before) = group.pending(&context.txn, id)? {
-            let (delivered_ms, count) = (context.txn.now_ms, before.count.saturating_add(1));
-            let record = PendingRecord { delivered_ms, count, ..before };
-            group.put_pending(&mut context.txn, id, Some(&before), &record)?;
-        }
+        let (delivered_ms, count) = (context.txn.now_ms, before.count.saturating_add(1));
+        let record = PendingRecord { delivered_ms, count, ..before };
+        group.put_pending(&context.txn, id, Some(&before), &record)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::{
     super::super::{Handler, functions as f, scripting as s},
-    Command, Flags, Group, KeyPlaces, Locking, MoreKeys, Part, plain, with_parts,
+    Command, Flags, Group, KeyPlaces, Locking, MoreKeys, Part, Pipelining, plain, with_parts,
 };
 
 const SCRIPT_PARTS: &[Part] =
@@ -36,12 +36,13 @@ pub(super) fn scripting() -> Vec<Command> {
             ("that of the script", summary),
         )
     };
+    let shared = |command| Command { pipelining: Pipelining::SharedCommit, ..command };
     vec![
-        row("eval", Flags::WRITE, s::eval, "Runs a script"),
-        row("evalsha", Flags::WRITE, s::evalsha, "Runs a script that is kept"),
+        shared(row("eval", Flags::WRITE, s::eval, "Runs a script")),
+        shared(row("evalsha", Flags::WRITE, s::evalsha, "Runs a script that is kept")),
         row("evalsha_ro", Flags::READ, s::evalsha_ro, "Runs a script that is kept and only reads"),
         row("eval_ro", Flags::READ, s::eval_ro, "Runs a script that only reads"),
-        row("fcall", Flags::WRITE, f::fcall, "Calls a function of a library"),
+        shared(row("fcall", Flags::WRITE, f::fcall, "Calls a function of a library")),
         row("fcall_ro", Flags::READ, f::fcall_ro, "Calls a function that only reads"),
         with_parts(
             FUNCTION_PARTS,
