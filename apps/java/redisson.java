@@ -43,8 +43,9 @@ public class Main {
         var latch = new java.util.concurrent.CountDownLatch(1);
         RTopic topic = r.getTopic("t");
         topic.addListener(String.class, (c, m) -> { System.out.println(m); latch.countDown(); });
-        System.out.println(topic.publish("hi"));
+        long receivers = topic.publish("hi");
         latch.await(5, TimeUnit.SECONDS);
+        System.out.println(receivers);
         RRateLimiter limiter = r.getRateLimiter("r");
         limiter.trySetRate(RateType.OVERALL, 2, 100, RateIntervalUnit.SECONDS);
         System.out.println(limiter.tryAcquire() + " " + limiter.tryAcquire() + " " + limiter.tryAcquire());
