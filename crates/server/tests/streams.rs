@@ -397,3 +397,22 @@ fn streams_without_an_identifier_are_refused_by_name() {
         assert_eq!(client.run(line), Value::Error(text));
     }
 }
+
+/// A group that goes back delivers entries on both sides of one that is pending.
+#[test]
+fn what_is_pending_is_in_order_after_a_group_goes_back() {
+    let (_dir, _server, mut client) = start();
+    for ms in [4, 5, 8] {
+        client.run(&format!("XADD s {ms}-0 f v"));
+    }
+    client.run("XGROUP CREATE s g 4");
+    client.run("XREADGROUP GROUP g a COUNT 1 STREAMS s >");
+    client.run("XDEL s 5-0");
+    client.run("XGROUP SETID s g 0");
+    assert_eq!(read_ids(client.run("XREADGROUP GROUP g b STREAMS s >")), [4, 8]);
+    let pending = items(client.run("XPENDING s g - + 10"));
+    let ids: Vec<String> = pending.iter().map(|one| items(one.clone())[0].text()).collect();
+    assert_eq!(ids, ["4-0", "5-0", "8-0"]);
+    assert_eq!(client.run("XACK s g 5-0"), Value::Int(1));
+    assert_eq!(client.run("XACK s g 4-0 8-0"), Value::Int(2));
+}

@@ -32,12 +32,15 @@ pub(super) struct Pages {
     group: u64,
     /// Those that were looked at or made, by the identifiers in their keys.
     known: BTreeMap<StreamId, Page>,
+    /// The page that was made last for entries after all that are pending. A page that was made
+    /// among these takes no such entry: there may be stored ones between.
+    last: Option<StreamId>,
 }
 
 impl Pages {
     /// Those of a group of a stream; none was looked at.
     pub(super) fn new(stream: u64, group: u64) -> Self {
-        Self { stream, group, known: BTreeMap::new() }
+        Self { stream, group, known: BTreeMap::new(), last: None }
     }
 
     fn key(&self, start: StreamId) -> Vec<u8> {
@@ -134,7 +137,7 @@ impl Pages {
     /// Adds an entry that comes after all that are pending; returns where its page begins.
     pub(super) fn push(&mut self, id: StreamId, record: PendingRecord) -> StreamId {
         if let Some((start, page)) = self.known.iter_mut().next_back()
-            && !page.is_stored
+            && self.last == Some(*start)
             && page.entries.len() < PAGE_ENTRIES
             && page.entries.last().is_some_and(|(last, _)| *last < id)
         {
@@ -142,6 +145,7 @@ impl Pages {
             return *start;
         }
         self.add_page(id, vec![(id, record)]);
+        self.last = Some(id);
         id
     }
 
