@@ -51,6 +51,8 @@ pub(crate) enum Suite {
     Share,
     /// What follows the writes of a keyspace.
     Taps,
+    /// Transactions of a database.
+    Transactions,
 }
 
 impl Suite {
@@ -74,6 +76,7 @@ impl Suite {
             Self::Proofs => "proofs",
             Self::Share => "share",
             Self::Taps => "taps",
+            Self::Transactions => "transactions",
         }
     }
 
@@ -96,7 +99,7 @@ impl Suite {
             }
             Self::Remote | Self::Regions | Self::Processes | Self::Proofs => &["rhumb-remote"],
             Self::Share => &["rhumb-share"],
-            Self::Taps => &["rhumb"],
+            Self::Taps | Self::Transactions => &["rhumb"],
         }
     }
 
@@ -128,6 +131,7 @@ impl Suite {
             Self::Proofs => &["--test", "proofs"],
             Self::Share => &["--test", "shared"],
             Self::Taps => &["--test", "taps"],
+            Self::Transactions => &["--test", "transactions"],
         }
     }
 

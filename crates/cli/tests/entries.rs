@@ -192,6 +192,33 @@ fn a_checkpoint_is_a_database() {
 }
 
 #[test]
+fn a_backup_has_points_that_are_restored() {
+    let shell = with_packages();
+    let first: Json = serde_json::from_str(&shell.ok(&["backup", "kept", "--json"])).unwrap();
+    assert_eq!(
+        (first["point"].as_u64(), first["bytes"].as_u64()),
+        (Some(1), first["copied_bytes"].as_u64())
+    );
+    shell.ok(&["del", "react"]);
+    assert!(shell.ok(&["backup", "kept"]).starts_with("point 2 of"));
+    assert_eq!(shell.ok(&["restore", "kept", "--list"]).lines().count(), 2);
+    assert_eq!(shell.ok(&["restore", "kept", "--verify"]), "point 1 is whole\npoint 2 is whole\n");
+    shell.ok(&["restore", "kept", "one", "--point", "1"]);
+    assert_eq!(shell.ok(&["get", "--db", "one", "react"]), "5");
+    shell.ok(&["restore", "kept", "two"]);
+    assert_eq!(shell.ok(&["count", "--db", "two"]), "4\n");
+    shell.fails(&["restore", "kept", "two"], 3, "is not empty");
+    shell.fails(&["restore", "kept", "three", "--point", "9"], 3, "no point 9");
+    shell.fails(&["restore", "nowhere", "--list"], 3, "no backup in");
+    shell.fails(&["restore", "kept"], 2, "required");
+    shell.fails(&["backup", "--db", "one", "kept"], 3, "another database");
+    shell.ok(&["restore", "kept", "--remove", "1"]);
+    let list: Json =
+        serde_json::from_str(&shell.ok(&["restore", "kept", "--list", "--json"])).unwrap();
+    assert_eq!(list["point"], 2);
+}
+
+#[test]
 fn compaction_keeps_what_is_there() {
     let shell = with_packages();
     shell.ok(&["del", "react"]);

@@ -65,6 +65,15 @@ pub enum Error {
     Closed(Cow<'static, str>),
     /// Numbers that are never used again, or the room that a format has for something, are used up.
     Exhausted(Cow<'static, str>),
+    /// A transaction was not committed: another commit, since it began, has written what it depends
+    /// on. Nothing was done; it may be done again in another transaction.
+    Conflict {
+        /// The keyspace.
+        keyspace: Arc<str>,
+        /// A key that was written; empty if the keyspace was changed as a whole, or if more was
+        /// committed since the transaction began than is kept.
+        key: Box<[u8]>,
+    },
     /// A value is longer than the caller wants to read
     /// ([`Reader::get_at_most`](crate::Reader::get_at_most)), and was not read.
     TooLong {
@@ -223,6 +232,11 @@ impl fmt::Display for Error {
             | Self::NotFound(what)
             | Self::Closed(what)
             | Self::Exhausted(what) => f.write_str(what),
+            Self::Conflict { keyspace, key } => write!(
+                f,
+                "keyspace {keyspace:?} was written to since the transaction began, at the key \"{}\"",
+                key.escape_ascii()
+            ),
             Self::TooLong { bytes, bytes_max } => {
                 write!(f, "a value has {bytes} bytes: at most {bytes_max} were to be read")
             }

@@ -29,8 +29,9 @@ pub(crate) mod varint;
 pub(crate) mod version;
 
 pub use db::{
-    Batch, Change, Database, DatabaseBuilder, Followed, Keyspace, KeyspaceStats, LevelStats,
-    PartitionInfo, Reader, Snapshot, Stats, Submitted, Tap,
+    BackupInfo, Backups, Batch, Change, Database, DatabaseBuilder, Followed, Keyspace,
+    KeyspaceStats, LevelStats, PartitionInfo, Reader, Savepoint, Snapshot, Stats, Submitted, Tap,
+    Transaction, TransactionIter, TransactionOptions,
 };
 pub use error::{Corruption, Error, Result};
 pub use iter::{Iter, stream::AsyncIter};

@@ -2,6 +2,7 @@
 
 mod processes;
 mod remote;
+mod transactions;
 mod unordered;
 
 use anyhow::bail;
@@ -85,7 +86,8 @@ const TREE: &str = "crates/index/src/raw/tree.rs";
 
 /// All of them, those of a suite together.
 pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
-    INDEX.iter().chain(&remote::BUGS).chain(&processes::BUGS).chain(&unordered::BUGS)
+    let others = [&remote::BUGS[..], &processes::BUGS, &unordered::BUGS, &transactions::BUGS];
+    INDEX.iter().chain(others.into_iter().flatten())
 }
 
 /// Those of the index.

@@ -3,6 +3,7 @@
 //! A command reads its arguments, asks the engine, and writes through [`Output`]; it neither
 //! prints nor exits on its own.
 
+mod backup;
 mod bench;
 mod check;
 mod entry;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Check(check::Check),
     Compact(maintenance::Compact),
     Checkpoint(maintenance::Checkpoint),
+    Backup(backup::Backup),
+    Restore(backup::Restore),
     Drop(maintenance::Drop),
     Serve(Box<serve::Serve>),
     Remote(remote::Remote),
@@ -63,6 +66,8 @@ impl Command {
             Self::Check(command) => command.run(out),
             Self::Compact(command) => command.run(out),
             Self::Checkpoint(command) => command.run(out),
+            Self::Backup(command) => command.run(out),
+            Self::Restore(command) => command.run(out),
             Self::Drop(command) => command.run(out),
             Self::Serve(command) => command.run(out),
             Self::Remote(command) => command.run(out),

@@ -7,6 +7,7 @@ use rhumb_sync::{mapping::release, primitive::Arc};
 use super::{
     Handle,
     keyspace::{Keyspace, KeyspaceInner},
+    transaction::Checked,
     writer::Pending,
 };
 use crate::{
@@ -269,6 +270,16 @@ impl Batch {
         let (core, durability) = (Arc::clone(&self.handle.core), self.durability);
         let operations = self.operations();
         core.commit(self.encode()?, operations, durability)
+    }
+
+    /// As [`Batch::commit`], unless what the batch depends on has changed.
+    pub(super) fn commit_checked(self, checked: Checked) -> Result<()> {
+        let (core, durability) = (Arc::clone(&self.handle.core), self.durability);
+        let operations = self.operations();
+        let record = self.encode()?;
+        let mut pending = Pending::new(record, operations, durability);
+        pending.checked = Some(Box::new(checked));
+        core.finish(&core.enqueue(pending))
     }
 
     /// Queues all operations. The next commit of any thread does them, together and in the order of

@@ -28,12 +28,20 @@ use crate::{
 const COPY_BYTES: usize = 1 << 20;
 
 /// The contents of a checkpoint. Its tables keep their files as long as it lives.
-struct Content {
-    state: CatalogState,
+pub(super) struct Content {
+    pub(super) state: CatalogState,
     _tables: Vec<Arc<Levels>>,
-    manifest: FileId,
+    pub(super) manifest: FileId,
     /// The floor of the copy's log: an id that no segment has, as the copy has no log.
     segment: FileId,
+}
+
+impl Content {
+    /// The records of the copy's manifest.
+    pub(super) fn records(&self) -> Vec<VersionEdit> {
+        let floor = Edit::LogFloor { segment: self.segment, lsn: self.state.log_lsn };
+        vec![self.state.snapshot(), VersionEdit::from(vec![floor])]
+    }
 }
 
 impl Core {
@@ -69,14 +77,20 @@ impl Core {
     /// numbers as this database gives its next ones, and after a power cut an unsynced log may show
     /// what a removed file left on the disk. Only the identity tells one log from the other.
     fn content(&self) -> Content {
+        self.content_and_identity().0
+    }
+
+    /// The contents of a copy, and the identity of this database.
+    pub(super) fn content_and_identity(&self) -> (Content, u64) {
         // While the catalog is held, the levels are those of its state.
         let catalog = self.lock_catalog();
-        Content {
+        let content = Content {
             state: catalog.state.clone().with_new_identity(),
             _tables: self.trees.lock().live().map(|tree| tree.levels.get()).collect(),
             manifest: self.shared.new_file_id(),
             segment: self.shared.next_file.load(Ordering::Relaxed),
-        }
+        };
+        (content, catalog.state.identity)
     }
 
     /// Links or copies the files of all tables to `target`, and adds their paths to `made`.
@@ -86,18 +100,25 @@ impl Core {
         target: &Path,
         made: &mut Vec<PathBuf>,
     ) -> Result<()> {
-        let mut shared = HashSet::new();
+        self.files_of(state).into_iter().try_for_each(|from| {
+            let to = target.join(from.file_name().unwrap_or_default());
+            self.place_file(&from, to, made)
+        })
+    }
+
+    /// The files of all tables.
+    pub(super) fn files_of(&self, state: &CatalogState) -> Vec<PathBuf> {
+        let (dir, mut shared, mut files) = (&self.shared.dir, HashSet::new(), Vec::new());
         for meta in state.tables() {
-            // A file that several tables share is placed once.
+            // A file that several tables share is one.
             if meta.place.is_none_or(|place| shared.insert(place.file)) {
-                self.place_file(&home_path(&self.shared.dir, meta), home_path(target, meta), made)?;
+                files.push(home_path(dir, meta));
             }
             if meta.value_file_bytes > 0 {
-                let from = value_path(&self.shared.dir, meta.id);
-                self.place_file(&from, value_path(target, meta.id), made)?;
+                files.push(value_path(dir, meta.id));
             }
         }
-        Ok(())
+        files
     }
 
     /// Gives a file a second name. Copies it if the file system has no hard links or refuses this
@@ -132,17 +153,15 @@ impl Core {
 
     /// Makes a durable database of the files in `target`.
     fn write_manifest(&self, content: &Content, target: &Path) -> Result<()> {
-        let Content { state, manifest, segment, .. } = content;
-        let floor = Edit::LogFloor { segment: *segment, lsn: state.log_lsn };
-        let records = [state.snapshot(), VersionEdit::from(vec![floor])];
+        let (manifest, records) = (content.manifest, content.records());
         let parent = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let created = Manifest::create(&*self.shared.fs, target, *manifest, &records)
+        let created = Manifest::create(&*self.shared.fs, target, manifest, &records)
             .and_then(|_| sync_dir(&*self.shared.fs, parent).map(drop));
         if created.is_err() {
-            remove_created(&*self.shared.fs, target, *manifest);
+            remove_created(&*self.shared.fs, target, manifest);
         }
         created
     }

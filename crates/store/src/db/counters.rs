@@ -9,6 +9,8 @@ use rhumb_sync::primitive::{AtomicU64, AtomicUsize};
 pub(crate) struct Counters {
     pub(crate) written_entries: AtomicU64,
     pub(crate) log_syncs: AtomicU64,
+    /// Transactions that were not committed because of a conflict.
+    pub(crate) transaction_conflicts: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) flushed_bytes: AtomicU64,
     pub(crate) compactions: AtomicU64,

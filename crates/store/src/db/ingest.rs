@@ -188,6 +188,7 @@ impl Core {
         };
         let show = |now: &dyn Fn()| {
             state.taps.reset(inner);
+            state.history.record_keyspace(inner.id, seq);
             self.snapshots.while_none_begins(|| {
                 trees.iter().for_each(|tree| self.memtables.get().active.forget_dead(tree.id, seq));
                 now();

@@ -159,6 +159,7 @@ impl Core {
         self.keep_for_snapshots(inner, &old, at);
         inner.tree.store(new);
         state.taps.reset(inner);
+        state.history.record_keyspace(inner.id, at);
         self.end_drop(state, catalog, &gone, at);
         drop((old, gone));
         self.reclaim_soon();

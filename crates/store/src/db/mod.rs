@@ -1,5 +1,6 @@
 //! The database: handles, keyspaces, writes, snapshots, and background work.
 
+mod backup;
 mod batch;
 mod builder;
 mod catalog;
@@ -32,6 +33,7 @@ mod stats;
 mod swap;
 mod tap;
 mod training;
+mod transaction;
 mod write;
 mod writer;
 
@@ -48,6 +50,7 @@ use crate::{
     options::{KeyspaceOptions, PersistMode},
 };
 
+pub use backup::{BackupInfo, Backups};
 pub use batch::{Batch, Submitted};
 pub use builder::DatabaseBuilder;
 pub use keyspace::Keyspace;
@@ -57,6 +60,7 @@ pub use reader::Reader;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
 pub use tap::{Change, Followed, Tap};
+pub use transaction::{Savepoint, Transaction, TransactionIter, TransactionOptions};
 #[cfg(feature = "fuzzing")]
 pub(crate) use write::insert_record;
 

@@ -39,6 +39,7 @@ use super::{
     scheduler::Scheduler,
     shared::{LOCK_NAME, Shared},
     tap::Taps,
+    transaction::History,
     write::insert_record,
     writer::{WriteState, Writer},
 };
@@ -225,6 +226,7 @@ fn assemble(parts: Parts) -> Arc<Core> {
         next_seq: last_seq + 1,
         records: parts.records,
         taps: Taps::default(),
+        history: History::default(),
     };
     let core = Arc::new(Core {
         memtables: Memtables::new(view, &drops),

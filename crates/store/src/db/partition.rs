@@ -175,6 +175,7 @@ impl Core {
         self.keep_for_snapshots(inner, &root, at);
         partitions.store(map);
         state.taps.reset(inner);
+        state.history.record_keyspace(inner.id, at);
         self.end_drop(state, catalog, &gone, at);
         let count = gone.len();
         drop((before, gone));

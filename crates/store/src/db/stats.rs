@@ -18,8 +18,14 @@ pub struct Stats {
     pub is_read_only: bool,
     /// The sequence number of the last visible write.
     pub sequence_number: u64,
-    /// The number of live snapshots; an iterator over several partitions counts as one.
+    /// The number of live snapshots; an iterator over several partitions counts as one, and an open
+    /// transaction too.
     pub snapshots: u64,
+    /// The number of open transactions.
+    pub open_transactions: u64,
+    /// The number of transactions, since the database was opened, that were not committed because
+    /// of a conflict.
+    pub transaction_conflicts: u64,
     /// Memory of all memtables, in bytes.
     pub memtable_bytes: u64,
     /// Memory from the system for memtables, cached blocks, and pinned index and filter blocks, in
@@ -214,6 +220,8 @@ impl Core {
             is_read_only: self.shared.is_read_only,
             sequence_number: self.writer.visible_seq(),
             snapshots: self.snapshots.count() as u64,
+            open_transactions: self.writer.transactions.count() as u64,
+            transaction_conflicts: get(&counters.transaction_conflicts),
             memtable_bytes: view.bytes(),
             mapped_bytes: self.shared.memory.mapped.bytes() as u64,
             record_chunk_bytes: self.shared.memory.records.bytes() as u64,

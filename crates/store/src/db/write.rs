@@ -59,13 +59,17 @@ impl Core {
         operations: u32,
         durability: PersistMode,
     ) -> Arc<Pending> {
-        let bytes = record.bytes().len();
+        self.enqueue(Pending::new(record, operations, durability))
+    }
+
+    /// Queues a batch.
+    pub(super) fn enqueue(&self, pending: Pending) -> Arc<Pending> {
         let refused = self.shared.check_writable().err();
         let is_queued = refused.is_none();
-        let pending = Arc::new(Pending::new(record, operations, durability));
+        let pending = Arc::new(pending);
         *pending.result.lock() = refused.map(Err);
         if is_queued {
-            self.delay_writer(bytes);
+            self.delay_writer(pending.bytes);
             self.writer.queue.lock().push(Arc::clone(&pending));
         }
         pending
@@ -120,13 +124,46 @@ impl Core {
                 })
                 .count();
             let (group, others) = rest.split_at(len);
-            let result = self.commit_group(state, group);
-            self.shared.health.record_write(group.len(), &result);
-            for pending in group {
-                *pending.result.lock() = Some(result.clone());
+            if group.iter().any(|pending| pending.checked.is_some()) {
+                self.commit_and_tell(state, &self.without_conflicts(state, group));
+            } else {
+                self.commit_and_tell(state, group);
             }
             rest = others;
         }
+    }
+
+    /// Commits a group and gives each batch its result.
+    fn commit_and_tell(&self, state: &mut WriteState, group: &[Arc<Pending>]) {
+        if group.is_empty() {
+            return;
+        }
+        let result = self.commit_group(state, group);
+        self.shared.health.record_write(group.len(), &result);
+        for pending in group {
+            *pending.result.lock() = Some(result.clone());
+        }
+    }
+
+    /// The batches of a group but for transactions that conflict with what was committed, or with
+    /// those before them in the group: these get their result.
+    fn without_conflicts(&self, state: &WriteState, group: &[Arc<Pending>]) -> Vec<Arc<Pending>> {
+        let mut kept: Vec<Arc<Pending>> = Vec::with_capacity(group.len());
+        for pending in group {
+            let conflict = pending.checked.as_ref().and_then(|checked| {
+                let before: Vec<_> = kept.iter().map(|pending| pending.record.lock()).collect();
+                let records = before.iter().filter_map(|record| Some(record.as_ref()?.bytes()));
+                state.history.conflict(checked, records)
+            });
+            match conflict {
+                None => kept.push(Arc::clone(pending)),
+                Some(conflict) => {
+                    self.shared.counters.transaction_conflicts.fetch_add(1, Ordering::Relaxed);
+                    *pending.result.lock() = Some(Err(conflict));
+                }
+            }
+        }
+        kept
     }
 
     /// Commits a group of batches: all of them or none.
@@ -156,6 +193,7 @@ impl Core {
         // 6. Publication. From here on the group is *visible*.
         self.writer.visible.store(end_seq - 1, Ordering::Release);
         state.taps.publish(end_seq - 1);
+        state.history.prune(&self.writer.transactions, end_seq - 1);
         self.shared.counters.written_entries.fetch_add(end_seq - first_seq, Ordering::Relaxed);
         // 7. The caller gives each batch its result. From then on the group is *acknowledged*.
         Ok(())
@@ -182,6 +220,8 @@ impl Core {
             // the new one.
             state.taps.apply(&record);
             next = insert_record(&memtable, &record, next);
+            // planted: transaction-commit-kept
+            state.history.record(&record, next - 1);
             // The thread that allocated the bytes frees them.
             *pending.record.lock() = Some(encoded);
         }

@@ -8,7 +8,11 @@ use rhumb_sync::{
     record::Records,
 };
 
-use super::{shared::Shared, tap::Taps};
+use super::{
+    shared::Shared,
+    tap::Taps,
+    transaction::{Checked, History, Transactions},
+};
 use crate::{
     error::Result,
     log::{LogWriter, SegmentSync, batch::Encoded},
@@ -23,6 +27,8 @@ pub(crate) struct Writer {
     pub(crate) state: Mutex<WriteState>,
     /// Batches that the next commit takes.
     pub(crate) queue: Mutex<Vec<Arc<Pending>>>,
+    /// The open transactions.
+    pub(crate) transactions: Transactions,
     /// Every write up to this sequence number is in the memtables.
     pub(crate) visible: AtomicU64,
     /// Log segments older than this are no longer needed.
@@ -43,6 +49,8 @@ pub(crate) struct WriteState {
     pub(crate) records: Records,
     /// The taps that follow the writes.
     pub(crate) taps: Taps,
+    /// What was committed, for the checks of open transactions.
+    pub(crate) history: History,
 }
 
 /// A batch on its way through the queue.
@@ -52,6 +60,8 @@ pub(crate) struct Pending {
     pub(super) bytes: usize,
     pub(super) operations: u32,
     pub(super) durability: PersistMode,
+    /// What must not have changed, if it is a transaction.
+    pub(super) checked: Option<Box<Checked>>,
     pub(super) result: Mutex<Option<Result<()>>>,
 }
 
@@ -59,7 +69,7 @@ impl Pending {
     pub(super) fn new(record: Encoded, operations: u32, durability: PersistMode) -> Self {
         let bytes = record.bytes().len();
         let (record, result) = (Mutex::new(Some(record)), Mutex::new(None));
-        Self { record, bytes, operations, durability, result }
+        Self { record, bytes, operations, durability, checked: None, result }
     }
 }
 
@@ -69,6 +79,7 @@ impl Writer {
         Self {
             state: Mutex::new(state),
             queue: Mutex::default(),
+            transactions: Transactions::default(),
             visible: AtomicU64::new(last_seq),
             log_floor: AtomicU64::new(log_floor),
             old_logs: Mutex::default(),

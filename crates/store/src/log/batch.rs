@@ -261,7 +261,8 @@ pub(crate) fn check_entry(key: &[u8], value: &[u8]) -> Result<()> {
     check_lengths(key.len(), value.len())
 }
 
-fn check_lengths(key: usize, value: usize) -> Result<()> {
+/// Refuses a key or a value that is too long.
+pub(crate) fn check_lengths(key: usize, value: usize) -> Result<()> {
     if key > KEY_BYTES_MAX {
         return Err(Error::InvalidArgument(
             format!("a key of {key} bytes: the longest is {KEY_BYTES_MAX}").into(),

@@ -37,6 +37,14 @@ impl Snapshots {
         act()
     }
 
+    /// Calls `act` if there is no live snapshot, while none begins.
+    pub(crate) fn if_none(&self, act: impl FnOnce()) {
+        let live = self.0.lock();
+        if live.is_empty() {
+            act();
+        }
+    }
+
     /// The numbers of all live snapshots, ascending. A thread that drops versions which none of
     /// them sees must list them *after* it holds the structures with the versions: a snapshot that
     /// begins later is newer than everything in them.

@@ -1,0 +1,165 @@
+//! Backups: points of a database in a directory of any file system, each of which can be restored.
+//!
+//! Tables never change and their numbers are never used again. So a point is a list of tables with
+//! the records of a manifest, and only tables that no earlier point has are copied. A point is
+//! there once its list is: it is written last, under another name first. What a backup that was
+//! ended has left is not in a list, and the next one removes it.
+
+mod format;
+mod kept;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rhumb_sync::primitive::Arc;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use self::format::{Point, PointFile};
+use super::{Database, core::Core};
+use crate::{
+    error::{Error, Result},
+    io::{FileSystem, ReadMode, read_exact_at, retry, write_all},
+};
+
+pub use kept::{BackupInfo, Backups};
+
+/// The name of the file that is locked while a backup is made, restored or removed.
+const LOCK_NAME: &str = "LOCK";
+
+/// How the names of files end that are not whole yet.
+const TEMPORARY_ENDING: &str = ".tmp";
+
+/// How the names of points end.
+const POINT_ENDING: &str = ".point";
+
+/// Files are copied in parts of this many bytes: long enough that the disk takes the time, not the
+/// calls.
+const COPY_BYTES: usize = 1 << 20;
+
+impl Database {
+    /// Adds a point to the backup in the directory `path`, which is created if it is not there: the
+    /// database as it is now, durable. Only tables that no earlier point has are copied, so that a
+    /// backup after few writes takes little time and space. Writers go on meanwhile. A backup that
+    /// fails or is ended, by a power cut too, leaves all earlier points as they are.
+    ///
+    /// The backup may be on another file system. It has points of one database only; that of a
+    /// restored one is another. [`Backups`] lists, checks, restores and removes points.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use rhumb::{Backups, Database, KeyspaceOptions};
+    ///
+    /// let db = Database::open(dir.path().join("db"))?;
+    /// let films = db.keyspace("films", KeyspaceOptions::default())?;
+    /// films.insert("1902", "A Trip to the Moon")?;
+    /// let first = db.backup(dir.path().join("backup"))?;
+    /// films.remove("1902")?;
+    /// db.backup(dir.path().join("backup"))?;
+    ///
+    /// let backups = Backups::open(dir.path().join("backup"))?;
+    /// assert_eq!(backups.list()?.len(), 2);
+    /// backups.restore(first.number, dir.path().join("restored"))?;
+    /// let restored = Database::open(dir.path().join("restored"))?;
+    /// let films = restored.keyspace("films", KeyspaceOptions::default())?;
+    /// assert!(films.contains_key("1902")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the directory has backups of another database;
+    /// [`Error::Locked`] if another backup is being made there; [`Error::Corrupt`] if a point there
+    /// is damaged; [`Error::Io`]; [`Error::ReadOnly`] if the database is open for reading only.
+    pub fn backup(&self, path: impl AsRef<Path>) -> Result<BackupInfo> {
+        self.core().backup(path.as_ref())
+    }
+}
+
+impl Core {
+    fn backup(&self, target: &Path) -> Result<BackupInfo> {
+        self.shared.check_writable()?;
+        let fs = &self.shared.fs;
+        let target = retry("find", target, || fs.absolute(target))?;
+        let backups = Backups::create(Arc::clone(fs), target)?;
+        let _lock = backups.lock()?;
+        let points = backups.points()?;
+        self.flush()?;
+        let (content, identity) = self.content_and_identity();
+        if points.iter().any(|point| point.identity != identity) {
+            let dir = backups.dir().display();
+            let what = format!("{dir} has backups of another database: choose another directory");
+            return Err(Error::InvalidArgument(what.into()));
+        }
+        backups.remove_leftovers(&points)?;
+        let known: HashMap<&str, &PointFile> =
+            points.iter().flat_map(|point| &point.files).map(|file| (&*file.name, file)).collect();
+        let (mut files, mut copied_bytes) = (Vec::new(), 0);
+        for from in self.files_of(&content.state) {
+            let name = name_of(&from);
+            if let Some(file) = known.get(&*name) {
+                files.push((*file).clone());
+                continue;
+            }
+            let file = backups.add_file(&**fs, &from, name)?;
+            copied_bytes += file.len;
+            files.push(file);
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let point = Point {
+            number: points.iter().map(|point| point.number).max().unwrap_or(0) + 1,
+            identity,
+            seq: content.state.last_seq,
+            time_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            manifest: content.manifest,
+            files,
+            records: content.records(),
+        };
+        backups.add_point(&point)?;
+        Ok(BackupInfo { copied_bytes, ..BackupInfo::of(&point) })
+    }
+}
+
+/// The name of a file of the engine.
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Copies a file and makes the copy durable, whose name is not.
+fn copy(from: (&dyn FileSystem, &Path), to: (&dyn FileSystem, &Path)) -> Result<(u64, u64)> {
+    let (source_fs, source_path) = from;
+    let (target_fs, target_path) = to;
+    let source = retry("open", source_path, || source_fs.open(source_path, ReadMode::Buffered))?;
+    let len = retry("stat", source_path, || source.len())?;
+    let mut target = retry("create", target_path, || target_fs.create(target_path))?;
+    let mut part = vec![0; COPY_BYTES.min(usize::try_from(len).unwrap_or(COPY_BYTES))];
+    let (mut at, mut hasher) = (0, Xxh3Default::new());
+    while at < len {
+        let now = part.len().min(usize::try_from(len - at).unwrap_or(usize::MAX));
+        read_exact_at(&*source, source_path, &mut part[..now], at)?;
+        hasher.update(&part[..now]);
+        write_all(&mut *target, target_path, &part[..now])?;
+        at += now as u64;
+    }
+    retry("fsync", target_path, || target.sync_all())?;
+    Ok((len, hasher.digest()))
+}
+
+/// Writes a new file under another name first, so that it is whole or not there.
+fn write_whole(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = temporary_of(path);
+    let mut file = retry("create", &temporary, || fs.create(&temporary))?;
+    write_all(&mut *file, &temporary, bytes)?;
+    retry("fsync", &temporary, || file.sync_all())?;
+    retry("rename", &temporary, || fs.rename(&temporary, path))
+}
+
+fn temporary_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(TEMPORARY_ENDING);
+    name.into()
+}
