@@ -151,7 +151,7 @@ impl History {
     pub(crate) fn conflict<'g>(
         &self,
         checked: &Checked,
-        group: impl Iterator<Item = &'g [u8]>,
+        mut group: impl Iterator<Item = &'g [u8]>,
     ) -> Option<Error> {
         if checked.since < self.floor {
             return Some(checked.with_too_much());
@@ -170,7 +170,6 @@ impl History {
                 return conflict;
             }
         }
-        let mut group = group;
         // planted: transaction-group
         group.find_map(|record| {
             checked.with_record(trees.get_or_insert_with(|| checked.trees()), record)

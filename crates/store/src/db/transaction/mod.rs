@@ -329,10 +329,8 @@ impl Transaction {
         let place = self.place(keyspace)?;
         let overlay = self.overlays.get(place).filter(|overlay| !overlay.is_empty());
         let reads = self.reads.as_ref().map(|reads| (reads, place));
-        Ok({
-            let source = (self.sequence_number(), keyspace.clone());
-            TransactionIter::new(source, overlay, bounds, reads)
-        })
+        let source = (self.sequence_number(), keyspace.clone());
+        Ok(TransactionIter::new(source, overlay, bounds, reads))
     }
 
     /// Sets the value of `key`.
