@@ -132,3 +132,31 @@ fn write_skew_is_what_serializable_ones_are_for() {
         assert_eq!(matches!(second, Err(Error::Conflict { .. })), is_serializable, "{second:?}");
     }
 }
+
+/// A walk that ends early depends on the keys that it has passed, the last one too, and no others.
+#[test]
+fn a_walk_depends_on_what_it_has_passed() {
+    let (_dir, db, keys) = open();
+    for (is_front, changed, conflicts) in [
+        (true, "b", true),
+        (true, "c", false),
+        (true, "a5", true),
+        (false, "d", true),
+        (false, "c", false),
+        (false, "d5", true),
+        (false, "z", true),
+    ] {
+        keys.remove_range(..).unwrap();
+        ["a", "b", "c", "d", "e"].iter().for_each(|key| keys.insert(key, "").unwrap());
+        let mut walking = db.transaction_with(TransactionOptions::default().serializable());
+        let mut walk = walking.iter(&keys).unwrap();
+        for _ in 0..2 {
+            let _ = if is_front { walk.next() } else { walk.next_back() };
+        }
+        drop(walk);
+        walking.insert(&keys, "own", "").unwrap();
+        keys.insert(changed, "other").unwrap();
+        let done = walking.commit();
+        assert_eq!(matches!(done, Err(Error::Conflict { .. })), conflicts, "{is_front} {changed}");
+    }
+}

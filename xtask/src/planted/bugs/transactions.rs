@@ -49,13 +49,13 @@ pub(super) static BUGS: [Bug; 8] = [
         test: "phantom",
     },
     Bug {
-        name: "a walk from the back records the range from its front",
+        name: "a walk from the back does not depend on the key where it ends",
         file: READS,
         anchor: Some("transaction-walked-back"),
         sound: "Bound::Included(Box::from(&key[..])), to",
         broken: "Bound::Excluded(Box::from(&key[..])), to",
         suite: Transactions,
-        test: "model",
+        test: "what_it_has_passed",
     },
     Bug {
         name: "a range that is removed keeps the writes in it",
