@@ -22,7 +22,7 @@ fn with_table() -> Shell {
 }
 
 /// Command lines, and the code that each ends with on such a database.
-const CODES: [(i32, &[&str]); 59] = [
+const CODES: [(i32, &[&str]); 61] = [
     (0, &["get", "a"]),
     (0, &["count"]),
     (0, &["check"]),
@@ -43,6 +43,8 @@ const CODES: [(i32, &[&str]); 59] = [
     (3, &["load", "--u64", "names.txt"]),
     (3, &["drop", "nowhere", "--yes"]),
     (3, &["checkpoint", "db"]),
+    (3, &["restore", "nowhere", "--list"]),
+    (64, &["restore", "nowhere"]),
     (3, &["serve", "--config", "nowhere.toml"]),
     (3, &["serve", "--db", "new", "--listen", "0.0.0.0:0"]),
     (3, &["serve", "--db", "new", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"]),
