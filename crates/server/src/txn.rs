@@ -4,6 +4,7 @@
 //! The caller holds the locks of the keys. A command that fails has written nothing here: it checks
 //! before it writes.
 
+mod scan;
 mod streams;
 mod undo;
 mod visit;
@@ -11,7 +12,6 @@ mod visit;
 use std::{
     cell::{RefCell, RefMut},
     collections::BTreeMap,
-    iter::Peekable,
     ops::Bound,
     sync::atomic::Ordering,
 };
@@ -26,6 +26,9 @@ use crate::{
     listeners::{Changed, Topic},
     ranks::Overlays,
 };
+
+use self::scan::Directed;
+pub(crate) use self::scan::Scan;
 
 /// One of a database's keyspaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -625,91 +628,4 @@ pub(crate) fn prefix_range(prefix: &[u8]) -> (KeyBound, KeyBound) {
         }
     };
     (Bound::Included(prefix.to_vec()), end)
-}
-
-/// The engine's iterator in one direction.
-pub(crate) struct Directed {
-    stored: rhumb::Iter,
-    reverse: bool,
-}
-
-impl Directed {
-    /// As `next`, for a caller that only looks at the pair.
-    fn next_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
-        effort::steps(1);
-        if self.reverse { self.stored.next_back_with(look) } else { self.stored.next_with(look) }
-    }
-}
-
-impl Iterator for Directed {
-    type Item = Result<(Slice, Slice)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        effort::steps(1);
-        if self.reverse { self.stored.next_back() } else { self.stored.next() }
-    }
-}
-
-/// Pairs of a range: those stored, under those pending.
-pub(crate) enum Scan {
-    Nothing,
-    Stored(Box<Directed>),
-    Merged {
-        stored: Box<Peekable<Directed>>,
-        pending: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-        reverse: bool,
-    },
-}
-
-impl Scan {
-    /// Says before the first pair is read about how many there will be.
-    pub(crate) fn expecting(mut self, pairs: u64) -> Self {
-        if let Self::Stored(stored) = &mut self {
-            stored.stored.hint_len(usize::try_from(pairs).unwrap_or(usize::MAX));
-        }
-        self
-    }
-
-    /// As `next`, for a caller that only looks at the pair: what is stored is not copied.
-    pub(crate) fn next_with<T>(
-        &mut self,
-        look: impl FnOnce(&[u8], &[u8]) -> T,
-    ) -> Option<Result<T>> {
-        match self {
-            Self::Stored(stored) => stored.next_with(look),
-            _ => self.next().map(|pair| pair.map(|(key, value)| look(&key, &value))),
-        }
-    }
-}
-
-impl Iterator for Scan {
-    type Item = Result<(Slice, Slice)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (stored, pending, reverse) = match self {
-            Self::Nothing => return None,
-            Self::Stored(stored) => return stored.next(),
-            Self::Merged { stored, pending, reverse } => (stored, pending, *reverse),
-        };
-        loop {
-            let Some((key, _)) = pending.last() else { return stored.next() };
-            let order = match stored.peek() {
-                Some(Err(_)) => return stored.next(),
-                Some(Ok((other, _))) => {
-                    let order = key.as_slice().cmp(other);
-                    if reverse { order.reverse() } else { order }
-                }
-                None => std::cmp::Ordering::Less,
-            };
-            if order.is_gt() {
-                return stored.next();
-            }
-            if order.is_eq() {
-                stored.next();
-            }
-            if let Some((key, Some(value))) = pending.pop() {
-                return Some(Ok((Slice::from(key), Slice::from(value))));
-            }
-        }
-    }
 }

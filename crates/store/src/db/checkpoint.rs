@@ -9,10 +9,10 @@ use std::{
 
 use rhumb_sync::primitive::{Arc, Ordering};
 
-use super::core::Core;
+use super::{backup::copy, core::Core};
 use crate::{
     error::{Error, Result},
-    io::{ReadMode, read_exact_at, retry, sync_dir, write_all},
+    io::{retry, sync_dir},
     table::{home_path, value_path},
     types::FileId,
     version::{
@@ -22,10 +22,6 @@ use crate::{
         state::CatalogState,
     },
 };
-
-/// Files are copied in parts of this many bytes: long enough that the disk takes the time, not the
-/// calls.
-const COPY_BYTES: usize = 1 << 20;
 
 /// The contents of a checkpoint. Its tables keep their files as long as it lives.
 pub(super) struct Content {
@@ -136,19 +132,8 @@ impl Core {
     }
 
     fn copy_file(&self, from: &Path, to: PathBuf, made: &mut Vec<PathBuf>) -> Result<()> {
-        let source = retry("open", from, || self.shared.fs.open(from, ReadMode::Buffered))?;
-        let len = retry("stat", from, || source.len())?;
-        let mut copy = retry("create", &to, || self.shared.fs.create(&to))?;
         made.push(to.clone());
-        let mut piece = vec![0; COPY_BYTES.min(usize::try_from(len).unwrap_or(COPY_BYTES))];
-        let mut at = 0;
-        while at < len {
-            let n = piece.len().min(usize::try_from(len - at).unwrap_or(usize::MAX));
-            read_exact_at(&*source, from, &mut piece[..n], at)?;
-            write_all(&mut *copy, &to, &piece[..n])?;
-            at += n as u64;
-        }
-        retry("fsync", &to, || copy.sync_all())
+        copy((&*self.shared.fs, from), (&*self.shared.fs, &to)).map(drop)
     }
 
     /// Makes a durable database of the files in `target`.

@@ -129,8 +129,11 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Copies a file and makes the copy durable, whose name is not.
-fn copy(from: (&dyn FileSystem, &Path), to: (&dyn FileSystem, &Path)) -> Result<(u64, u64)> {
+/// Copies a file and makes the copy durable, whose name is not; returns its length and its XXH3-64.
+pub(super) fn copy(
+    from: (&dyn FileSystem, &Path),
+    to: (&dyn FileSystem, &Path),
+) -> Result<(u64, u64)> {
     let (source_fs, source_path) = from;
     let (target_fs, target_path) = to;
     let source = retry("open", source_path, || source_fs.open(source_path, ReadMode::Buffered))?;

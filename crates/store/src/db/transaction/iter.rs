@@ -4,18 +4,17 @@ use std::{
     collections::{VecDeque, btree_map},
     fmt,
     iter::FusedIterator,
-    ops::Bound,
 };
 
 use super::{
-    pending::Overlay,
+    pending::{Overlay, is_empty},
     reads::{RangeRead, Reads},
 };
 use crate::{
     db::{keyspace::Keyspace, reader::Reader},
     error::Result,
     iter::Iter,
-    keys::{OwnedBound, OwnedBounds},
+    keys::OwnedBounds,
     slice::Slice,
     types::SeqNo,
 };
@@ -211,17 +210,5 @@ impl DoubleEndedIterator for Stored {
                 None => return self.first.as_mut()?.next_back(),
             }
         }
-    }
-}
-
-/// Returns true if the ends are in the wrong order, which a map's range does not take.
-fn is_empty(from: &OwnedBound, to: &OwnedBound) -> bool {
-    match (from, to) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-        (Bound::Excluded(from), Bound::Excluded(to)) => from >= to,
-        (
-            Bound::Included(from) | Bound::Excluded(from),
-            Bound::Included(to) | Bound::Excluded(to),
-        ) => from > to,
     }
 }

@@ -197,7 +197,7 @@ fn least(a: OwnedBound, b: &OwnedBound) -> OwnedBound {
 }
 
 /// Returns true if no key lies between the ends.
-fn is_empty(low: &OwnedBound, high: &OwnedBound) -> bool {
+pub(super) fn is_empty(low: &OwnedBound, high: &OwnedBound) -> bool {
     use Bound::{Excluded, Included};
     match (low, high) {
         (Included(low), Included(high)) => low > high,
