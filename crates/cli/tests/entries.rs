@@ -212,6 +212,7 @@ fn a_backup_has_points_that_are_restored() {
     shell.fails(&["restore", "nowhere", "--list"], 3, "no backup in");
     shell.fails(&["backup", "--db", "one", "kept"], 3, "another database");
     shell.ok(&["restore", "kept", "--remove", "1"]);
+    shell.fails(&["restore", "kept", "--verify", "--point", "1"], 3, "no point 1");
     let list: Json =
         serde_json::from_str(&shell.ok(&["restore", "kept", "--list", "--json"])).unwrap();
     assert_eq!(list["point"], 2);

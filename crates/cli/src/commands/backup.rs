@@ -118,9 +118,9 @@ impl Restore {
             return Err(rhumb::Error::NotFound(what.into()).into());
         };
         let Some(to) = &self.to else {
-            let all = points.iter().map(|info| info.number);
-            let chosen = all.filter(|number| self.point.is_none_or(|point| point == *number));
-            for number in chosen.chain(self.point.filter(|point| *point > last)) {
+            let all = || points.iter().map(|info| info.number).collect();
+            let chosen: Vec<u64> = self.point.map_or_else(all, |point| vec![point]);
+            for number in chosen {
                 backups.verify(number)?;
                 out.line(format!("point {number} is whole"))?;
             }
