@@ -114,13 +114,19 @@ const WAIT_MS: usize = 20_000;
 const WAITING: &str = "waiting";
 
 /// Messages by what they are of, a key or a text; those of one stay in their order. Clients that
-/// wait for different keys of one command go on side by side.
+/// wait for different keys go on side by side, also if one of them writes the key of the other.
 fn by_subject(mut messages: Vec<Value>) -> Vec<Value> {
-    messages.sort_by_key(|message| match message {
-        Value::Array(parts) | Value::Push(parts) => parts.last().map(Value::text),
-        _ => None,
-    });
+    messages.sort_by_cached_key(subject);
     messages
+}
+
+/// The key of an event, which is in the channel or the message, or else the text of a message.
+fn subject(message: &Value) -> Option<String> {
+    let (Value::Array(parts) | Value::Push(parts)) = message else { return None };
+    let [.., channel, text] = parts.as_slice() else { return None };
+    let channel = channel.text();
+    let key = channel.strip_prefix("__keyspace@").and_then(|rest| rest.split_once("__:"));
+    Some(key.map_or_else(|| text.text(), |(_, key)| key.to_owned()))
 }
 
 /// What is being compared.
