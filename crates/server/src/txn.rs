@@ -549,8 +549,18 @@ impl<'s> Txn<'s> {
                 by,
                 has_ended,
                 is_made,
+                is_no_news: false,
                 is_read: false,
             });
+        }
+    }
+
+    /// As [`Txn::touch`], of a stream to which nothing was added: those that wait for entries do
+    /// not look, as in Redis.
+    pub(crate) fn touch_without_news(&mut self, key: &[u8]) {
+        self.touch(key);
+        if let Some(last) = self.pending.touched.last_mut().filter(|last| last.key == key) {
+            last.is_no_news = true;
         }
     }
 

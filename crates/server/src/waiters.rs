@@ -279,6 +279,18 @@ impl State {
         self.end(key);
     }
 
+    /// Begins a pass anew, under another number: the key was written while the pass was being made.
+    /// It keeps its place in the line, so that what was written before other keys is still taken
+    /// before what is in those.
+    fn restart(&mut self, key: &WatchedKey, number: u64) {
+        let pass = self.queues.get_mut(key).and_then(|queue| queue.pass.as_mut());
+        let Some(pass) = pass else { return };
+        self.unfinished.remove(&pass.number);
+        (pass.number, pass.again, pass.next) = (number, None, 0);
+        pass.empty.clear();
+        self.ask(key);
+    }
+
     /// Ends a pass. The next one in the line is made, and then the one that is to come after it.
     fn end(&mut self, key: &WatchedKey) {
         let Some(pass) = self.queues.get_mut(key).and_then(|queue| queue.pass.take()) else {
@@ -499,7 +511,7 @@ impl Waiters {
                     // It was asked after the look at what is there, and leaves.
                     (None, _) => state.ask(key),
                     (Some(before), now) if before == now && !is_there => state.ask_of_absence(key),
-                    (_, Some(_)) => state.end(key),
+                    (_, Some(number)) => state.restart(key, number),
                     (_, None) => state.ask(key),
                 }
             }

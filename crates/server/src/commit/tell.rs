@@ -28,7 +28,7 @@ pub(super) fn touch(databases: &Databases, changed: &[Changed]) {
 /// have that of theirs told as soon as they are served.
 pub(super) fn wake(databases: &Databases, changed: &[Changed]) {
     if databases.waiters.any() {
-        for Changed { number, key, is_made, .. } in changed {
+        for Changed { number, key, is_made, .. } in changed.iter().filter(|one| !one.is_no_news) {
             databases.waiters.touch(databases.database_of(*number), key, *is_made);
         }
     }

@@ -44,6 +44,8 @@ pub(crate) struct Changed {
     pub(crate) has_ended: bool,
     /// True if there was none of its type before.
     pub(crate) is_made: bool,
+    /// True if nothing was added that a client could wait for.
+    pub(crate) is_no_news: bool,
     /// True if the client that wrote it has read it since, within the same transaction.
     pub(crate) is_read: bool,
 }

@@ -113,7 +113,6 @@ impl Session {
         let ends = wait.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let database = self.client.database;
         server.databases.waiters.enter(database, &wait.keys, &waiter);
-        server.clients.blocked.fetch_add(1, Ordering::Relaxed);
         *self.client.info.waiter.lock() = Some(Arc::clone(&waiter));
         // What was written before the client was in the queues is found now.
         let mut reason = None;
@@ -137,6 +136,8 @@ impl Session {
             reason,
             seen: None,
         })));
+        // Last: a client that is seen to wait has looked at what was there before.
+        server.clients.blocked.fetch_add(1, Ordering::Relaxed);
         self.look_again(server, out);
     }
 

@@ -84,6 +84,24 @@ fn a_key_that_is_written_while_clients_look_begins_at_the_front_again() {
 }
 
 #[test]
+fn a_pass_that_begins_anew_keeps_its_place_in_the_line() {
+    let waiters = waiters();
+    let (mover, taker) = (enter(&waiters, &["a"]), enter(&waiters, &["b", "a"]));
+    waiters.touch(0, b"a", true);
+    // Written while the pass is being made, or found by a client that has just come.
+    waiters.touch(0, b"a", true);
+    assert_eq!(are_woken([&mover, &taker]), [true, false]);
+    // What the first one takes it puts into the other key.
+    waiters.touch(0, b"b", true);
+    waiters.leave(0, &keys(&["a"]), &mover, |_| true);
+    assert_eq!(are_woken([&mover, &taker]), [false, true]);
+    let both = keys(&["b", "a"]);
+    assert_eq!(waiters.asked_for(0, &both, (&taker, taker.asked())), [b"a"]);
+    waiters.leave(0, &both, &taker, |_| true);
+    assert!(is_over(&waiters) && !waiters.any());
+}
+
+#[test]
 fn a_look_that_began_before_a_client_was_asked_does_not_count() {
     let waiters = waiters();
     let [one, two] = [["a"]; 2].map(|names| enter(&waiters, &names));

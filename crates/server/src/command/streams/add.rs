@@ -123,7 +123,7 @@ pub(in crate::command) fn xdel(context: &mut Context<'_, '_>, args: Args<'_>) ->
             meta.first = trim::first_entry(context, &meta)?;
         }
         context.txn.put_stream(args.at(1), &meta, expires_ms);
-        context.txn.touch(args.at(1));
+        context.txn.touch_without_news(args.at(1));
         context.txn.notify(KeyEvent::stream("xdel"), args.at(1));
     }
     context.out.count(usize::try_from(deleted).unwrap_or(usize::MAX));
@@ -176,7 +176,7 @@ pub(in crate::command) fn xsetid(context: &mut Context<'_, '_>, args: Args<'_>) 
         meta.max_deleted = max_deleted;
     }
     context.txn.put_stream(args.at(1), &meta, expires_ms);
-    context.txn.touch(args.at(1));
+    context.txn.touch_without_news(args.at(1));
     context.txn.notify(KeyEvent::stream("xsetid"), args.at(1));
     context.out.ok();
     Ok(())

@@ -274,7 +274,7 @@ pub(in crate::command) fn xtrim(context: &mut Context<'_, '_>, args: Args<'_>) -
         return Ok(());
     }
     context.txn.put_stream(args.at(1), &meta, expires_ms);
-    context.txn.touch(args.at(1));
+    context.txn.touch_without_news(args.at(1));
     context.txn.notify(KeyEvent::stream("xtrim"), args.at(1));
     context.out.int(i64::try_from(count).unwrap_or(i64::MAX));
     Ok(())
