@@ -53,6 +53,8 @@ pub(crate) enum Suite {
     Taps,
     /// Transactions of a database.
     Transactions,
+    /// Entries that expire.
+    Expiry,
 }
 
 impl Suite {
@@ -77,6 +79,7 @@ impl Suite {
             Self::Share => "share",
             Self::Taps => "taps",
             Self::Transactions => "transactions",
+            Self::Expiry => "expiry",
         }
     }
 
@@ -99,7 +102,7 @@ impl Suite {
             }
             Self::Remote | Self::Regions | Self::Processes | Self::Proofs => &["rhumb-remote"],
             Self::Share => &["rhumb-share"],
-            Self::Taps | Self::Transactions => &["rhumb"],
+            Self::Taps | Self::Transactions | Self::Expiry => &["rhumb"],
         }
     }
 
@@ -132,6 +135,7 @@ impl Suite {
             Self::Share => &["--test", "shared"],
             Self::Taps => &["--test", "taps"],
             Self::Transactions => &["--test", "transactions"],
+            Self::Expiry => &["--test", "expiry"],
         }
     }
 

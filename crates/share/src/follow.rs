@@ -19,6 +19,9 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest wait after a load that failed.
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
+/// Why a keyspace is not shared. Readers of a region have no clock that they share with the host.
+const EXPIRES: &str = "entries of the keyspace expire, so that it cannot be read without asking";
+
 /// What happened to a share.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -85,6 +88,10 @@ impl Follower {
         let keyspace = (self.source.keyspace)().map_err(|error| told(&error))?;
         let tap = Arc::new(Published(self.publisher.clone()));
         let followed = keyspace.follow(tap).map_err(|error| told(&error))?;
+        // An entry with a time makes the region go, so that none comes in from here on.
+        if keyspace.may_expire() {
+            return Err(told(&rhumb::Error::InvalidArgument(EXPIRES.into())));
+        }
         // Every change that the snapshot does not have is kept.
         let snapshot = followed.snapshot().map_err(|error| told(&error))?;
         let pairs = snapshot

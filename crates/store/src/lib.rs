@@ -8,6 +8,7 @@
 pub(crate) mod compaction;
 mod db;
 pub mod error;
+pub(crate) mod expiry;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -29,14 +30,14 @@ pub(crate) mod varint;
 pub(crate) mod version;
 
 pub use db::{
-    BackupInfo, Backups, Batch, Change, Database, DatabaseBuilder, Followed, Keyspace,
+    BackupInfo, Backups, Batch, Change, Database, DatabaseBuilder, Expiry, Followed, Keyspace,
     KeyspaceStats, LevelStats, PartitionInfo, Reader, Savepoint, Snapshot, Stats, Submitted, Tap,
     Transaction, TransactionIter, TransactionOptions,
 };
 pub use error::{Corruption, Error, Result};
 pub use iter::{Iter, stream::AsyncIter};
 pub use keys::KeyRange;
-pub use options::{KeyspaceOptions, KeyspacePreset, MemtableKind, PersistMode};
+pub use options::{KeyspaceOptions, KeyspacePreset, Lifetime, MemtableKind, PersistMode};
 pub use partition::Partitioning;
 pub use rhumb_index::{self as index, Index, IndexBuilder, IndexStats, Preset};
 pub use slice::Slice;

@@ -41,10 +41,11 @@ use self::{
     trees::TreeSlots,
 };
 use crate::{
+    expiry::{Millis, Stamp},
     log::{Lsn, batch::BatchOp, creation::Creation},
     options::MemtableKind,
     ranges::RangeLog,
-    types::{FileId, SeqNo, TreeId},
+    types::{FileId, Kind, SeqNo, TreeId},
 };
 
 pub(crate) use self::{
@@ -103,6 +104,10 @@ pub(crate) struct Memtable {
     last_entry: AtomicU64,
     /// The greatest sequence number of a range tombstone.
     last_range: AtomicU64,
+    /// Bytes of the keys and values of entries that expire.
+    expiring_bytes: AtomicU64,
+    /// The latest time at which one of them expires.
+    last_expiry_ms: AtomicU64,
     log: Option<LogFloor>,
     /// The partitions that were created in the log records of these entries. The flush that frees
     /// the records makes the partitions durable.
@@ -154,6 +159,8 @@ impl Memtable {
             first_entry: AtomicU64::new(SeqNo::MAX),
             last_entry: AtomicU64::new(0),
             last_range: AtomicU64::new(0),
+            expiring_bytes: AtomicU64::new(0),
+            last_expiry_ms: AtomicU64::new(0),
             log,
             created: Mutex::default(),
         }
@@ -206,6 +213,9 @@ impl Memtable {
         if self.has_ranges.load(Ordering::Relaxed) {
             self.record_under_ranges(operation.tree, operation.key(record));
         }
+        if operation.kind == Kind::Expiring {
+            self.record_expiring(operation, record);
+        }
         self.filter.add(operation.key(record));
         // Only one thread at a time runs this.
         if seq < self.first_entry.load(Ordering::Relaxed) {
@@ -213,6 +223,22 @@ impl Memtable {
         }
         self.last_entry.store(seq.max(self.last_entry.load(Ordering::Relaxed)), Ordering::Relaxed);
         each!(&self.entries, entries => entries.insert(record, operation, seq));
+    }
+
+    /// Accounts for an entry that expires.
+    #[cold]
+    fn record_expiring(&self, operation: &BatchOp, record: &Record) {
+        let Some((stamp, _)) = Stamp::split(operation.value(record)) else { return };
+        let bytes = u64::from(operation.key_len) + u64::from(operation.value_len);
+        self.expiring_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.last_expiry_ms.fetch_max(stamp.at_ms, Ordering::Relaxed);
+    }
+
+    /// Bytes of the keys and values of entries that expire, and the time from which on none of them
+    /// is seen; `None` if no entry expires.
+    pub(crate) fn expiring(&self) -> Option<(u64, Millis)> {
+        let bytes = self.expiring_bytes.load(Ordering::Relaxed);
+        (bytes > 0).then(|| (bytes, self.last_expiry_ms.load(Ordering::Relaxed)))
     }
 
     /// Prefetches what a read of the key touches first.

@@ -2,10 +2,13 @@
 
 mod format;
 
-use rhumb_sync::primitive::Mutex;
+use std::time::Duration;
+
+use rhumb_sync::primitive::{AtomicU64, Mutex, Ordering};
 
 use crate::{
     error::{Error, Result},
+    expiry::{MILLIS_MAX, Millis},
     io::{ReadEngineKind, ReadMode},
     partition::Partitioning,
     table::{BlockIndexKind, StringCoding, TableLayout, TableOptions, Training},
@@ -46,6 +49,37 @@ pub struct KeyspaceOptions {
     /// [`Partitioning::None`] requests no partitions for a new keyspace, and makes no request of an
     /// existing one.
     pub partitions: Partitioning,
+    /// How long entries live that are written without a time of their own, from their writing on.
+    /// `None` requests nothing: a new keyspace then has [`Lifetime::Endless`]. This may change
+    /// whenever the keyspace is opened, and then holds for what is written from then on.
+    pub lifetime: Option<Lifetime>,
+}
+
+/// How long the entries of a keyspace live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Lifetime {
+    /// Until they are removed or written over.
+    #[default]
+    Endless,
+    /// For this long, in milliseconds and at least one, or until they are removed or written over.
+    /// [`Keyspace::insert_until`](crate::Keyspace::insert_until) says what that means for readers.
+    For(Duration),
+}
+
+impl Lifetime {
+    /// Milliseconds; 0 for ever.
+    fn millis(self) -> Millis {
+        match self {
+            Self::Endless => 0,
+            Self::For(time) => {
+                u64::try_from(time.as_millis()).unwrap_or(MILLIS_MAX).clamp(1, MILLIS_MAX)
+            }
+        }
+    }
+
+    fn of(millis: Millis) -> Self {
+        if millis == 0 { Self::Endless } else { Self::For(Duration::from_millis(millis)) }
+    }
 }
 
 /// The options that a keyspace has. Its LSM trees share them.
@@ -53,13 +87,16 @@ pub struct KeyspaceOptions {
 pub(crate) struct LiveOptions {
     table: Mutex<TableLayout>,
     pub(crate) partitions: Partitioning,
+    /// Milliseconds; 0 for ever.
+    lifetime_ms: AtomicU64,
 }
 
 impl LiveOptions {
     /// The options of a new keyspace that is created with `options`.
     pub(crate) fn new(options: &KeyspaceOptions) -> Self {
         let table = options.table.over(&TableLayout::default());
-        Self { table: Mutex::new(table), partitions: options.partitions.clone() }
+        let lifetime_ms = AtomicU64::new(options.lifetime.unwrap_or_default().millis());
+        Self { table: Mutex::new(table), partitions: options.partitions.clone(), lifetime_ms }
     }
 
     /// How tables are written from now on.
@@ -67,14 +104,35 @@ impl LiveOptions {
         *self.table.lock()
     }
 
-    /// Changes how tables are written from now on.
-    pub(crate) fn set_table(&self, table: TableLayout) {
-        *self.table.lock() = table;
+    /// How long entries live that are written without a time of their own; none if without end.
+    #[inline]
+    pub(crate) fn lifetime_ms(&self) -> Option<Millis> {
+        Some(self.lifetime_ms.load(Ordering::Relaxed)).filter(|millis| *millis > 0)
+    }
+
+    /// The options with what is requested of those that may change.
+    pub(crate) fn with(&self, requested: &KeyspaceOptions) -> KeyspaceOptions {
+        let mut all = self.all();
+        all.table = requested.table.over(&self.table()).into();
+        all.lifetime =
+            requested.lifetime.map(|asked| Lifetime::of(asked.millis())).or(all.lifetime);
+        all
+    }
+
+    /// Changes the options that may change to those of `options`, which have a value each.
+    pub(crate) fn set(&self, options: &KeyspaceOptions) {
+        *self.table.lock() = options.table.over(&TableLayout::default());
+        let lifetime = options.lifetime.unwrap_or_default();
+        self.lifetime_ms.store(lifetime.millis(), Ordering::Relaxed);
     }
 
     /// All options, each with a value.
     pub(crate) fn all(&self) -> KeyspaceOptions {
-        KeyspaceOptions { table: self.table().into(), partitions: self.partitions.clone() }
+        KeyspaceOptions {
+            table: self.table().into(),
+            partitions: self.partitions.clone(),
+            lifetime: Some(Lifetime::of(self.lifetime_ms.load(Ordering::Relaxed))),
+        }
     }
 }
 
@@ -115,7 +173,7 @@ impl KeyspacePreset {
             training: Some(Training::Adaptive),
             ..TableOptions::default()
         };
-        KeyspaceOptions { table, partitions }
+        KeyspaceOptions { table, partitions, lifetime: None }
     }
 }
 

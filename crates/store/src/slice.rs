@@ -96,6 +96,23 @@ impl Slice {
         if self.len() <= INLINE_BYTES_MAX { Self::copy_from(&self) } else { self }
     }
 
+    /// The bytes after the first `count`, of which there must be as many.
+    #[must_use]
+    pub(crate) fn without_first(self, count: usize) -> Self {
+        let less = |span: ByteSpan| {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            ByteSpan { start: span.start + count, len: span.len - count }
+        };
+        Self(match self.0 {
+            Repr::Inline(Inline { len, bytes }) => {
+                return Self::copy_from(&bytes[count..usize::from(len)]);
+            }
+            Repr::Shared(bytes, span) => Repr::Shared(bytes, less(span)),
+            Repr::Record(record, span) => Repr::Record(record, less(span)),
+            Repr::Block(block, span) => Repr::Block(block, less(span)),
+        })
+    }
+
     /// Takes `len` bytes of a block's payload from `start`.
     #[must_use]
     pub(crate) fn from_block(block: BlockRef, start: u32, len: u32) -> Self {

@@ -7,6 +7,15 @@ use std::cmp::Ordering;
 /// It is below 2^56, so that a sequence number and a [`Kind`] fit into one word.
 pub(crate) type SeqNo = u64;
 
+/// What a reader sees: the writes up to a number, as far as they have not expired at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// The number of the last write that is seen.
+    pub(crate) seq: SeqNo,
+    /// Milliseconds since the Unix epoch.
+    pub(crate) now_ms: u64,
+}
+
 /// Sequence numbers stay below this.
 pub(crate) const SEQ_END: SeqNo = 1 << 56;
 
@@ -38,6 +47,9 @@ pub(crate) enum Kind {
     Tombstone = 1,
     /// The key has a value that is stored outside the block; the entry says where.
     LargeValue = 2,
+    /// The key has a value until it expires; the value begins with a
+    /// [`Stamp`](crate::expiry::Stamp).
+    Expiring = 3,
 }
 
 impl Kind {
@@ -48,6 +60,7 @@ impl Kind {
             0 => Some(Self::Value),
             1 => Some(Self::Tombstone),
             2 => Some(Self::LargeValue),
+            3 => Some(Self::Expiring),
             _ => None,
         }
     }

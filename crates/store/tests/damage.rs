@@ -62,6 +62,7 @@ fn options(name: &str) -> KeyspaceOptions {
                 ..table
             },
             partitions: Partitioning::PrefixLength(5),
+            ..KeyspaceOptions::default()
         },
     }
 }

@@ -117,7 +117,7 @@ impl World {
             4 => Partitioning::Function("by-last-byte".to_owned()),
             _ => Partitioning::None,
         };
-        KeyspaceOptions { table, partitions }
+        KeyspaceOptions { table, partitions, ..KeyspaceOptions::default() }
     }
 
     fn name(&mut self) -> String {

@@ -29,7 +29,7 @@ fn open(dir: &Path, memtables: MemtableKind) -> Database {
 
 fn options(partitions: Partitioning) -> KeyspaceOptions {
     let table = TableOptions { block_bytes: Some(256), ..TableOptions::default() };
-    KeyspaceOptions { table, partitions }
+    KeyspaceOptions { table, partitions, ..KeyspaceOptions::default() }
 }
 
 fn key(at: u32) -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! The bugs: what is replaced by what, and which test must fail then.
 
+mod expiry;
 mod processes;
 mod remote;
 mod transactions;
@@ -86,7 +87,8 @@ const TREE: &str = "crates/index/src/raw/tree.rs";
 
 /// All of them, those of a suite together.
 pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
-    let others = [&remote::BUGS[..], &processes::BUGS, &unordered::BUGS, &transactions::BUGS];
+    let others =
+        [&remote::BUGS[..], &processes::BUGS, &unordered::BUGS, &transactions::BUGS, &expiry::BUGS];
     INDEX.iter().chain(others.into_iter().flatten())
 }
 

@@ -24,6 +24,7 @@ const STORE: Layers = Layers {
     modules: &[
         "types",
         "varint",
+        "expiry",
         "keys",
         "error",
         "slice",

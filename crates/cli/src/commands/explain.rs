@@ -120,6 +120,10 @@ fn answer_text(answer: Answer) -> String {
             format!("a value of {}, sequence number {seq}", counted(value_bytes, "byte"))
         }
         Answer::Removed { seq } => format!("removed, sequence number {seq}"),
+        Answer::Expiring { seq, value_bytes, expires_ms } => format!(
+            "a value of {} until {expires_ms} ms of the Unix epoch, sequence number {seq}",
+            counted(value_bytes, "byte")
+        ),
         _ => "absent".to_owned(),
     }
 }
@@ -171,6 +175,9 @@ fn answer_json(answer: Answer) -> Json {
             json!({ "found": true, "seq": seq, "value_bytes": value_bytes })
         }
         Answer::Removed { seq } => json!({ "found": false, "removed_by_seq": seq }),
+        Answer::Expiring { seq, value_bytes, expires_ms } => json!({
+            "found": true, "seq": seq, "value_bytes": value_bytes, "expires_ms": expires_ms,
+        }),
         _ => json!({ "found": false }),
     }
 }

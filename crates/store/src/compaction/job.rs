@@ -2,7 +2,10 @@
 
 use rhumb_sync::primitive::Arc;
 
-use crate::table::Table;
+use crate::{
+    table::{KeyHash, Table},
+    version::levels::Level,
+};
 
 /// A table with its level.
 pub(crate) type Placed = (usize, Arc<Table>);
@@ -31,6 +34,8 @@ pub(crate) struct Merge {
     pub(crate) level: usize,
     /// True if no deeper level holds a key of the inputs' range.
     pub(crate) deepest: bool,
+    /// The tables of deeper levels that overlap the inputs.
+    pub(crate) below: Vec<Level>,
 }
 
 impl Job {
@@ -45,6 +50,16 @@ impl Job {
 }
 
 impl Merge {
+    /// Returns true if a tombstone of `key` among the outputs may hide something older. O(levels).
+    pub(crate) fn may_hide(&self, key: &[u8]) -> bool {
+        // The other tables of level 0 may hold older entries.
+        let is_partial = self.level == 0;
+        let may_hold = |level: &Level| {
+            level.table_for(key).is_some_and(|table| table.may_contain(KeyHash::of(key)))
+        };
+        !self.deepest && (is_partial || self.below.iter().any(may_hold))
+    }
+
     /// The bytes of all input files.
     pub(crate) fn input_bytes(&self) -> u64 {
         self.inputs.iter().map(|(_, table)| table.meta().total_bytes()).sum()

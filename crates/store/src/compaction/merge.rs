@@ -10,6 +10,7 @@ use rhumb_sync::primitive::Arc;
 use super::{garbage::is_hidden, job::Merge, output::Output};
 use crate::{
     error::Result,
+    expiry::Stamp,
     iter::{
         merge::{Inputs, MergedSources, SourceSet},
         source::{LevelCursor, Source, Start},
@@ -19,7 +20,7 @@ use crate::{
     types::{Kind, SeqNo},
     version::{
         levels::{Level, Levels},
-        retain::Retain,
+        retain::{Readers, Retain},
     },
 };
 
@@ -47,16 +48,16 @@ pub(crate) struct MergeTarget<'a> {
     pub(crate) finish: Finish<'a>,
 }
 
-/// Merges the inputs into `outputs`, and keeps what `snapshots` see, which must be all snapshots.
-/// `go_on` fails once the result is no longer wanted.
+/// Merges the inputs into `outputs`, and keeps what `readers` see. `go_on` fails once the result is
+/// no longer wanted.
 pub(crate) fn merge_tables(
     merge: &Merge,
-    snapshots: Vec<SeqNo>,
+    readers: Readers,
     target: MergeTarget<'_>,
     go_on: &dyn Fn() -> Result<()>,
     outputs: &mut NewTables<'_>,
 ) -> Result<()> {
-    let mut retain = Retain::new(snapshots, merge.deepest);
+    let mut retain = Retain::new(readers, merge.deepest);
     let ranges = merge.inputs.iter().filter_map(|(_, table)| table.ranges().cloned());
     let ranges = Ranges::union(ranges.collect());
     let mut over = Sweep::new(&ranges);
@@ -80,21 +81,38 @@ pub(crate) fn merge_tables(
         }
         let removed = over.seqs(entry.key());
         let is_hidden = retain.is_hidden(entry.seq(), removed);
-        let stays = retain.judge(entry.key(), entry.seq(), entry.kind());
-        if let Some(seq) = stays.filter(|_| !is_hidden) {
-            let writer = output.writer();
-            match (entry.kind(), entry.table()) {
-                (Kind::LargeValue, Some(source)) => {
-                    writer.add_large_from(entry.key(), seq, source, entry.value())?;
-                }
-                (kind, _) => writer.add(entry.key(), seq, kind, entry.value())?,
-            }
+        let (kind, value) = retain.seen(entry.kind(), entry.value());
+        let stays = retain.judge(entry.key(), entry.seq(), kind);
+        // A tombstone in place of what has expired is written only if it may hide something.
+        let is_vain = kind == Kind::Tombstone
+            && entry.kind() == Kind::Expiring
+            && retain.is_oldest_seen(entry.seq())
+            // planted: expiry-merge-reveals
+            && !merge.may_hide(entry.key());
+        if let Some(seq) = stays.filter(|_| !is_hidden && !is_vain) {
+            write(output.writer(), (entry.key(), seq), (kind, value), entry.table())?;
             output.record_under(entry.key(), seq, removed);
         }
         let moved = merged.advance()?;
         merged.drive(moved)?;
     }
     output.end()
+}
+
+/// Writes an entry, with its value if that is in a file beside the table it comes from.
+fn write(
+    writer: &mut TableWriter,
+    (key, seq): (&[u8], SeqNo),
+    (kind, value): (Kind, &[u8]),
+    source: Option<&Arc<Table>>,
+) -> Result<()> {
+    match (kind, source, Stamp::split(value)) {
+        (Kind::LargeValue, Some(source), _) => writer.add_large_from(key, seq, source, value),
+        (Kind::Expiring, Some(source), Some((stamp, pointer))) if stamp.is_large => {
+            writer.add_expiring_large_from(key, seq, source, (stamp.at_ms, pointer))
+        }
+        _ => writer.add(key, seq, kind, value),
+    }
 }
 
 /// The inputs that must be read, as sorted sources: one for each table of level 0, and one for each

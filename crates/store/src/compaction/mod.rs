@@ -3,6 +3,7 @@
 //! These are functions over tables and levels. They take no lock and change nothing: `db` runs
 //! compactions and makes their outputs a part of the database.
 
+pub(crate) mod expired;
 pub(crate) mod garbage;
 pub(crate) mod job;
 pub(crate) mod joins;

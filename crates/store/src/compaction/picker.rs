@@ -2,31 +2,37 @@
 //!
 //! Level 0 is due when it holds four tables. Deeper levels are due when they outgrow their size or
 //! have small neighbours to join (`joins.rs`). Any level is due if it has a table in a shared file
-//! that is mostly dead, or a tombstone-heavy one (`garbage.rs`). A table that overlaps nothing
+//! that is mostly dead, or a tombstone-heavy one (`garbage.rs`), or the one of which most has expired
+//! if that is much (`expired.rs`). A table that overlaps nothing
 //! below moves down without being read, unless it is small: then it is merged with those beside it.
 
 use rhumb_sync::primitive::Arc;
 
 use super::{
+    expired::{Horizon, mostly_expired},
     garbage::is_tombstone_heavy,
     job::{Job, Merge},
     joins::{self, JoinSizes},
 };
 use crate::{
+    expiry::Millis,
     options::{DatabaseOptions, L0_TABLES_TRIGGER, LEVEL_RATIO},
     table::{Table, TableMeta},
     types::{LEVELS_MAX, SeqNo},
-    version::levels::Levels,
+    version::levels::{Level, Levels},
 };
 
 /// The tables that one small compaction reads have at most this many times the size of a small
 /// table: that of the four tables of level 0 that make it due.
 const SMALL_JOB_TABLES: u64 = 4;
 
-/// The urgency of each level; a level is due from 1 on. `oldest` is the sequence number of the
-/// oldest snapshot.
-pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions, oldest: SeqNo) -> Vec<f64> {
-    let needs = |at: usize, table: &Arc<Table>| needs_compaction(levels, at, table, oldest);
+/// The urgency of each level; a level is due from 1 on.
+pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions, horizon: Horizon) -> Vec<f64> {
+    let expired = mostly_expired(levels, horizon.time_ms);
+    let needs = |at: usize, table: &Arc<Table>| {
+        expired == Some((at, table.meta().id))
+            || needs_compaction(levels, at, table, horizon.oldest)
+    };
     let any_needs = |at: usize| match levels.tables(at).iter().any(|table| needs(at, table)) {
         true => 1.0,
         false => 0.0_f64,
@@ -79,9 +85,9 @@ pub(crate) fn is_small(merge: &Merge, options: &DatabaseOptions) -> bool {
 pub(crate) fn most_urgent(
     levels: &Levels,
     options: &DatabaseOptions,
-    oldest: SeqNo,
+    horizon: Horizon,
 ) -> Option<(usize, f64)> {
-    scores(levels, options, oldest)
+    scores(levels, options, horizon)
         .into_iter()
         .enumerate()
         .filter(|(_, score)| *score >= 1.0)
@@ -95,13 +101,17 @@ pub(crate) fn pick(
     level: usize,
     cursor: &[u8],
     options: &DatabaseOptions,
-    oldest: SeqNo,
+    Horizon { oldest, time_ms }: Horizon,
 ) -> Option<Job> {
     let sizes = JoinSizes::of(options);
     if level == 0 {
         return pick_l0(levels, options);
     }
     let tables = levels.tables(level);
+    let expired = mostly_expired(levels, time_ms).filter(|(at, _)| *at == level);
+    if let Some(table) = expired.and_then(|(_, id)| tables.iter().find(|t| t.meta().id == id)) {
+        return Some(Job::Merge(merge_within(levels, level, std::slice::from_ref(table))));
+    }
     if let Some(run) = run_of(tables, sizes) {
         return Some(Job::Merge(merge_within(levels, level, run)));
     }
@@ -152,7 +162,14 @@ pub(crate) fn merge_within(levels: &Levels, level: usize, tables: &[Arc<Table>])
     // Other tables of level 0 may hold older entries.
     let deepest = level > 0 && !levels.deeper_overlaps(level, smallest, largest);
     let inputs = tables.iter().map(|table| (level, Arc::clone(table))).collect();
-    Merge { inputs, level, deepest }
+    Merge { inputs, level, deepest, below: below(levels, level, (smallest, largest), deepest) }
+}
+
+/// The tables of the levels deeper than `level` that overlap a range of keys; nothing if it is
+/// known that there are none.
+fn below(levels: &Levels, level: usize, (from, to): (&[u8], &[u8]), deepest: bool) -> Vec<Level> {
+    let deeper = levels.sorted.iter().skip(level).filter(|_| !deepest);
+    deeper.map(|level| Level::new(level.overlapping(from, to).to_vec())).collect()
 }
 
 fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
@@ -174,7 +191,10 @@ fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
     }
     let mut all: Vec<(usize, Arc<Table>)> = inputs.iter().map(|t| (level, Arc::clone(t))).collect();
     all.extend(below.iter().map(|t| (output_level, Arc::clone(t))));
-    Job::Merge(Merge { inputs: all, level: output_level, deepest })
+    let bounds = (smallest.min(below_smallest), largest.max(below_largest));
+    let bounds = if below.is_empty() { (smallest, largest) } else { bounds };
+    let below = self::below(levels, output_level, bounds, deepest);
+    Job::Merge(Merge { inputs: all, level: output_level, deepest, below })
 }
 
 /// The smallest and the largest key of all `tables`; empty keys if there are none.
@@ -186,13 +206,14 @@ fn key_range(tables: &[Arc<Table>]) -> (&[u8], &[u8]) {
 
 /// A compaction of everything into the deepest level in use; `None` if everything is there and
 /// clean.
-pub(crate) fn pick_all(levels: &Levels) -> Option<Merge> {
+pub(crate) fn pick_all(levels: &Levels, time_ms: Millis) -> Option<Merge> {
     let merge = pick_whole(levels);
     // A table whose entries all have one sequence number holds one version of each key.
     let clean = merge.inputs.iter().all(|(level, table)| {
         let meta = table.meta();
         let tombstones = meta.tombstones + meta.range_tombstones;
-        *level == merge.level && tombstones == 0 && meta.seq_min == meta.seq_max
+        let has_expired = meta.expiries.is_some_and(|expiries| expiries.first_ms <= time_ms);
+        *level == merge.level && tombstones == 0 && meta.seq_min == meta.seq_max && !has_expired
     });
     (!clean).then_some(merge)
 }
@@ -200,5 +221,5 @@ pub(crate) fn pick_all(levels: &Levels) -> Option<Merge> {
 /// A compaction of everything into the deepest level in use, even if everything is clean.
 pub(crate) fn pick_whole(levels: &Levels) -> Merge {
     let inputs = levels.all().map(|(level, table)| (level, Arc::clone(table))).collect();
-    Merge { inputs, level: levels.depth().max(2) - 1, deepest: true }
+    Merge { inputs, level: levels.depth().max(2) - 1, deepest: true, below: Vec::new() }
 }

@@ -1,6 +1,6 @@
 //! Write batches: several operations that happen together or not at all.
 
-use std::{collections::HashMap, fmt};
+use std::{collections::HashMap, fmt, time::SystemTime};
 
 use rhumb_sync::{mapping::release, primitive::Arc};
 
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    expiry::{Millis, Stamp, millis_of},
     keys::KeyRange,
     log::batch::{self, BatchBuilder, Encoded, IN_PLACE_BYTES_MIN},
     options::PersistMode,
@@ -76,14 +77,45 @@ impl Batch {
     /// Like [`Batch::insert`], for a value in several consecutive parts, so that the caller need
     /// not join them first.
     pub fn insert_parts(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: &[&[u8]]) {
-        let key = key.as_ref();
+        match keyspace.end_of_life() {
+            None => self.put(keyspace, key.as_ref(), Kind::Value, value),
+            Some(at_ms) => self.put_until(keyspace, key.as_ref(), value, at_ms),
+        }
+    }
+
+    /// Like [`Batch::insert`], for an entry that expires: see [`Keyspace::insert_until`].
+    pub fn insert_until(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expires: SystemTime,
+    ) {
+        self.put_until(keyspace, key.as_ref(), &[value.as_ref()], millis_of(expires));
+    }
+
+    /// Adds an insertion with a stamp.
+    pub(super) fn put_until(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        value: &[&[u8]],
+        at_ms: Millis,
+    ) {
+        let stamp = Stamp::new(at_ms).encode();
+        let parts: Vec<&[u8]> = std::iter::once(&stamp[..]).chain(value.iter().copied()).collect();
+        self.put(keyspace, key, Kind::Expiring, &parts);
+    }
+
+    /// Adds an insertion of kind [`Kind::Value`], or of [`Kind::Expiring`] with its stamp first.
+    pub(super) fn put(&mut self, keyspace: &Keyspace, key: &[u8], kind: Kind, value: &[&[u8]]) {
         let Some(tree) = self.target_of(keyspace, key) else { return };
         let len = value.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let pushed = if len >= IN_PLACE_BYTES_MIN && self.is_empty() {
             let arena = &self.handle.core.shared.memory.records;
-            Encoded::of(arena, tree, Kind::Value, key, value).map(|one| self.single = Some(one))
+            Encoded::of(arena, tree, kind, key, value).map(|one| self.single = Some(one))
         } else {
-            self.gather().and_then(|()| self.builder.put_parts(tree, key, value))
+            self.gather().and_then(|()| self.builder.put_kind(tree, kind, key, value))
         };
         self.refused = pushed.err();
     }
@@ -92,7 +124,8 @@ impl Batch {
     /// stays the only operation of the batch, it is not copied: see [`Keyspace::insert_owned`]. Its
     /// bytes are moved within the vector, to make room for the key and some bytes before it.
     pub fn insert_owned(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: Vec<u8>) {
-        if value.len() < IN_PLACE_BYTES_MIN || !self.is_empty() {
+        let is_limited = keyspace.end_of_life().is_some();
+        if is_limited || value.len() < IN_PLACE_BYTES_MIN || !self.is_empty() {
             self.insert(keyspace, key, &value);
             return release(value);
         }

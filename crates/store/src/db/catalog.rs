@@ -43,6 +43,12 @@ impl Catalog {
         }
         shared.check_lock().inspect_err(|cause| shared.stop(cause))?;
         edits.push(self.next_ids(shared));
+        if shared.expires.load(Ordering::Relaxed) {
+            // What was left out because it had expired must not come back with an earlier clock.
+            let ms = shared.now_ms();
+            // planted: expiry-clock-kept
+            edits.extend((ms > self.state.clock_ms).then_some(Edit::Clock { ms }));
+        }
         let edit = VersionEdit::from(edits);
         if self.manifest.is_broken() || self.manifest.is_outgrown() {
             self.replace_manifest(shared)?;

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     compaction::{
+        expired::{Horizon, expired},
         garbage::hidden,
         job::{Job, Merge, Placed},
         merge::{Finish, MergeTarget, merge_tables},
@@ -18,6 +19,7 @@ use crate::{
     table::{BlockIndexKind, NewTables, Table, TableLayout, TableWriter},
     tree::{CompactionState, Tree},
     types::SeqNo,
+    version::retain::Readers,
 };
 
 /// A level that must be compacted.
@@ -28,36 +30,38 @@ pub(super) struct Due {
 }
 
 impl Core {
-    /// The levels that are due, the most urgent first, and the sequence number of the oldest
-    /// snapshot.
-    pub(super) fn due_compactions(&self) -> (Vec<Due>, SeqNo) {
-        let oldest = self.snapshots.list().first().copied().unwrap_or(SeqNo::MAX);
+    /// The levels that are due, the most urgent first, and how far back readers
+    /// see.
+    pub(super) fn due_compactions(&self) -> (Vec<Due>, Horizon) {
+        let Readers { snapshots, time_ms } = self.readers();
+        let oldest = snapshots.first().copied().unwrap_or(SeqNo::MAX);
+        let horizon = Horizon { oldest, time_ms };
         let mut due: Vec<Due> = {
             let trees = self.trees.lock();
             let due = trees.live().filter_map(|tree| {
-                let urgent = picker::most_urgent(&tree.levels.get(), &self.shared.options, oldest);
+                let urgent = picker::most_urgent(&tree.levels.get(), &self.shared.options, horizon);
                 urgent.map(|(level, score)| Due { score, level, tree: Arc::clone(tree) })
             });
             due.collect()
         };
         // Ties are broken by id, so that a run without a pool is repeatable.
         due.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.tree.id.cmp(&b.tree.id)));
-        (due, oldest)
+        (due, horizon)
     }
 
     /// Does the most urgent compaction. Returns true if there was any.
     pub(crate) fn compact_most_needed(&self) -> Result<bool> {
-        if self.drop_hidden()? {
+        if self.drop_hidden()? || self.drop_expired()? {
             return Ok(true);
         }
-        let (due, oldest) = self.due_compactions();
-        self.compact_due(&due, oldest, false)
+        let (due, horizon) = self.due_compactions();
+        self.compact_due(&due, horizon, false)
     }
 
     /// Does the first due compaction that can be done, and if it is small, all others that are
     /// small with it. With `alone` it is done by itself: one damaged LSM tree must not keep the
     /// others from being compacted.
-    fn compact_due(&self, due: &[Due], oldest: SeqNo, alone: bool) -> Result<bool> {
+    fn compact_due(&self, due: &[Due], horizon: Horizon, alone: bool) -> Result<bool> {
         let (mut failure, mut is_busy) = (None, false);
         for Due { level, tree, .. } in due {
             let Some(mut state) = tree.compaction.try_lock() else {
@@ -66,7 +70,7 @@ impl Core {
             };
             let levels = tree.levels.get();
             let cursor = state.cursor(*level);
-            let Some(job) = picker::pick(&levels, *level, &cursor, &self.shared.options, oldest)
+            let Some(job) = picker::pick(&levels, *level, &cursor, &self.shared.options, horizon)
             else {
                 continue;
             };
@@ -76,10 +80,10 @@ impl Core {
             {
                 drop(state);
                 let bytes_max = self.shared.options.table_bytes.max(merge.input_bytes());
-                match self.compact_small(due, oldest, bytes_max) {
+                match self.compact_small(due, horizon, bytes_max) {
                     Ok(0) => continue,
                     Ok(_) => return Ok(true),
-                    Err(_) => return self.compact_due(due, oldest, true),
+                    Err(_) => return self.compact_due(due, horizon, true),
                 }
             }
             if let Err(error) = self.compact_by(tree, &job) {
@@ -106,7 +110,7 @@ impl Core {
     pub(crate) fn compact_all(&self, tree: &Arc<Tree>) -> Result<()> {
         {
             let _state = tree.compaction.lock();
-            if let Some(merge) = picker::pick_all(&tree.levels.get()) {
+            if let Some(merge) = picker::pick_all(&tree.levels.get(), self.readers().time_ms) {
                 self.run_merge(tree, &merge)?;
             }
         }
@@ -182,7 +186,17 @@ impl Core {
         let new_table = |layout: &TableLayout| self.new_table(layout);
         let target = MergeTarget { layout, table_bytes, held, new_table: &new_table, finish };
         let go_on = || self.check_compaction_wanted(tree);
-        merge_tables(merge, self.snapshots.list(), target, &go_on, outputs)
+        merge_tables(merge, self.readers(), target, &go_on, outputs)
+    }
+
+    /// All readers that there may be, for what a flush or a compaction leaves out. To be called
+    /// once the structures are held that it reads: snapshots that begin later are newer than
+    /// everything in them.
+    pub(super) fn readers(&self) -> Readers {
+        // Taken first: snapshots that begin later have a later time.
+        let now_ms = self.shared.now_ms();
+        let time_ms = self.snapshots.time(now_ms);
+        Readers { snapshots: self.snapshots.list(), time_ms }
     }
 
     /// Begins a table with an id of its own.
@@ -232,6 +246,32 @@ impl Core {
         }
         Ok(false)
     }
+
+    /// Removes the tables of some LSM tree of which everything has expired. Returns true if there
+    /// were any.
+    fn drop_expired(&self) -> Result<bool> {
+        let is_due = |tree: &Tree| {
+            let first = tree.levels.get().first_end_ms();
+            first.is_some_and(|first| first <= self.shared.now_ms())
+        };
+        let mut due: Vec<Arc<Tree>> =
+            self.trees.lock().live().filter(|tree| is_due(tree)).cloned().collect();
+        due.sort_by_key(|tree| tree.id);
+        for tree in due {
+            let Some(_state) = tree.compaction.try_lock() else { continue };
+            // The time is taken after the levels: later snapshots have a later one.
+            let levels = tree.levels.get();
+            let tables = expired(&levels, self.readers().time_ms);
+            if tables.is_empty() {
+                continue;
+            }
+            let dropped = tables.len() as u64;
+            self.compact_by(&tree, &Job::Drop(tables))?;
+            self.shared.counters.expired_tables.fetch_add(dropped, Ordering::Relaxed);
+            return Ok(true);
+        }
+        Ok(false)
+    }
 }
 
 /// Records where a compaction of a level began.
@@ -260,7 +300,7 @@ mod tests {
             db.flush().unwrap();
         }
         assert!(tree.levels.get().l0.len() >= 3, "there is something to be merged");
-        let merge = picker::pick_all(&tree.levels.get()).unwrap();
+        let merge = picker::pick_all(&tree.levels.get(), 0).unwrap();
         // The drop comes after the compaction was chosen; the merge finds out.
         tree.dropped.store(true, Ordering::Release);
         assert!(core.run_merge(&tree, &merge).is_err(), "it is not given up");

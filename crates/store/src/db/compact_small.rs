@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     compaction::{
+        expired::Horizon,
         job::{Job, Merge},
         joins::JoinSizes,
         pack, picker,
@@ -17,7 +18,6 @@ use crate::{
     error::Result,
     table::{NewTables, SharedWriter, TableWriter},
     tree::{CompactionState, Tree},
-    types::SeqNo,
 };
 
 /// The number of bytes that an opening reads to join small tables, in all. A process that ends
@@ -43,14 +43,19 @@ struct Done<'a> {
 impl Core {
     /// Does the small compactions that are due, all together, until they have read `bytes_max`.
     /// Returns how many bytes they read.
-    pub(super) fn compact_small(&self, due: &[Due], oldest: SeqNo, bytes_max: u64) -> Result<u64> {
+    pub(super) fn compact_small(
+        &self,
+        due: &[Due],
+        horizon: Horizon,
+        bytes_max: u64,
+    ) -> Result<u64> {
         let mut parts = Vec::new();
         let mut bytes = 0;
         for Due { level, tree, .. } in due {
             let Some(mut state) = tree.compaction.try_lock() else { continue };
             let levels = tree.levels.get();
             let cursor = state.cursor(*level);
-            let job = picker::pick(&levels, *level, &cursor, &self.shared.options, oldest);
+            let job = picker::pick(&levels, *level, &cursor, &self.shared.options, horizon);
             let Some(Job::Merge(merge)) = job else { continue };
             if !picker::is_small(&merge, &self.shared.options) {
                 continue;
@@ -72,8 +77,8 @@ impl Core {
         self.count_tables();
         let mut left = OPENING_BYTES_MAX;
         loop {
-            let (due, oldest) = self.due_compactions();
-            match self.compact_small(&due, oldest, left) {
+            let (due, horizon) = self.due_compactions();
+            match self.compact_small(&due, horizon, left) {
                 Ok(bytes) if bytes > 0 => left -= bytes,
                 Ok(_) => break,
                 // The pool tries failed work again, and reports the failure.

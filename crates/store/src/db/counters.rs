@@ -15,6 +15,8 @@ pub(crate) struct Counters {
     pub(crate) flushed_bytes: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) hidden_tables: AtomicU64,
+    /// Tables that were dropped because everything in them had expired.
+    pub(crate) expired_tables: AtomicU64,
     pub(crate) compacted_read_bytes: AtomicU64,
     pub(crate) compacted_written_bytes: AtomicU64,
     pub(crate) failed_jobs: AtomicU64,

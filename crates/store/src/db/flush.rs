@@ -8,7 +8,7 @@ use super::{
     install::{IfDropped, TreeChange, With},
 };
 use crate::{
-    compaction::{garbage, joins::JoinSizes, warm::warm_like},
+    compaction::{expired, garbage, joins::JoinSizes, warm::warm_like},
     error::Result,
     memtable::{LogFloor, MemCursor, MemView, Memtable},
     ranges::{HiddenRuns, HiddenRunsBuilder, Sweep, newest_of},
@@ -57,7 +57,10 @@ impl Core {
     /// Writes the entries of every LSM tree to a table of its own; of dropped LSM trees only the
     /// entries that snapshots may read.
     pub(crate) fn write_memtable(&self, memtable: &Arc<Memtable>) -> Result<Flushed<'_>> {
-        let mut retain = Retain::new(self.snapshots.list(), false);
+        if memtable.expiring().is_some() {
+            self.shared.expires.store(true, Ordering::Relaxed);
+        }
+        let mut retain = Retain::new(self.readers(), false);
         let (mut trees, mut tables, mut shared) =
             (Vec::new(), NewTables::new(&self.shared.tables), None);
         let writers = self.shared.counters.writers.swap(0, Ordering::Relaxed);
@@ -158,6 +161,22 @@ impl Core {
         {
             return false;
         }
+        self.seal_if_same(&view)
+    }
+
+    /// Seals the active memtable if everything in it that expires has expired, and that is much of
+    /// it, so that the memory and the log are freed although nothing else is written. Returns true
+    /// if it did. For a pool that has nothing else to do.
+    pub(crate) fn seal_expired(&self) -> bool {
+        let view = self.memtables.get();
+        let Some((bytes, last_ms)) = view.active.expiring() else { return false };
+        last_ms <= self.readers().time_ms
+            && expired::is_worth_a_flush(bytes, view.active.bytes() as u64)
+            && self.seal_if_same(&view)
+    }
+
+    /// Seals the active memtable if the memtables are still these.
+    fn seal_if_same(&self, view: &MemView) -> bool {
         let mut state = self.lock_write();
         let now = self.memtables.get();
         let is_same = Arc::ptr_eq(&now.active, &view.active) && now.sealed.is_empty();
@@ -185,12 +204,13 @@ fn write_tree(
     while let Some(entry) = cursor.entry() {
         let removed = over.seqs(entry.key());
         let is_hidden = retain.is_hidden(entry.seq(), removed);
-        let stays = retain.judge(entry.key(), entry.seq(), entry.kind());
-        let is_vain = entry.kind() == Kind::Tombstone
+        let (kind, value) = retain.seen(entry.kind(), entry.value());
+        let stays = retain.judge(entry.key(), entry.seq(), kind);
+        let is_vain = kind == Kind::Tombstone
             && retain.is_oldest_seen(entry.seq())
-            && !levels.may_hold(entry.key());
+            && !levels.may_hold(entry.key(), entry.kind() == Kind::Expiring);
         if let Some(seq) = stays.filter(|_| !is_hidden && !is_vain) {
-            writer.add(entry.key(), seq, entry.kind(), entry.value())?;
+            writer.add(entry.key(), seq, kind, value)?;
             if !ranges.is_empty() {
                 hidden.record(entry.key(), seq, newest_of(removed, SeqNo::MAX));
             }

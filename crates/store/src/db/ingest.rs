@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    expiry::Stamp,
     log::batch::check_entry,
     memtable::{MemCursor, Memtable},
     options::{LEVEL_RATIO, PersistMode},
@@ -116,6 +117,12 @@ impl Core {
         entries: impl Iterator<Item = (K, V)>,
         outputs: &mut Outputs<'_>,
     ) -> Result<u64> {
+        let lifetime_ms = inner.options.lifetime_ms();
+        let end = lifetime_ms.map(|lifetime| self.shared.now_ms().saturating_add(lifetime));
+        let stamp = end.map(|end| Stamp::new(end).encode());
+        if stamp.is_some() {
+            self.shared.expires.store(true, Ordering::Relaxed);
+        }
         let mut last: Option<Vec<u8>> = None;
         let mut count = 0;
         for (key, value) in entries {
@@ -141,7 +148,13 @@ impl Core {
                     open.insert(self.new_table(&options))
                 }
             };
-            writer.add(key, 0, Kind::Value, value)?;
+            match &stamp {
+                None => writer.add(key, 0, Kind::Value, value)?,
+                Some(stamp) => {
+                    let stamped = [&stamp[..], value].concat();
+                    writer.add(key, 0, Kind::Expiring, &stamped)?;
+                }
+            }
             let last = last.get_or_insert_default();
             last.clear();
             last.extend_from_slice(key);

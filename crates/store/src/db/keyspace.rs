@@ -81,7 +81,8 @@ impl Keyspace {
         ))
     }
 
-    /// Sets the value of `key`. O(log n) in memory, and one append to the log.
+    /// Sets the value of `key`, for as long as the keyspace's [`Lifetime`](crate::Lifetime) says,
+    /// which is without end by default. O(log n) in memory, and one append to the log.
     ///
     /// # Errors
     ///
@@ -90,7 +91,10 @@ impl Keyspace {
     /// full disk; [`Error::WritesStopped`]. After an error the value is not set, except that after
     /// a failed sync it may be once the database is reopened.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.write(Kind::Value, key.as_ref(), value.as_ref())
+        match self.end_of_life() {
+            None => self.write(Kind::Value, key.as_ref(), value.as_ref()),
+            Some(at_ms) => self.write_until(key.as_ref(), value.as_ref(), at_ms),
+        }
     }
 
     /// Like [`Keyspace::insert`], for a value that the caller gives away. From 32 MiB on it is not
@@ -114,6 +118,9 @@ impl Keyspace {
     /// ```
     pub fn insert_owned(&self, key: impl AsRef<[u8]>, value: Vec<u8>) -> Result<()> {
         let key = key.as_ref();
+        if let Some(at_ms) = self.end_of_life() {
+            return self.write_until(key, &value, at_ms);
+        }
         let tree = self.tree_to_write(key)?;
         let record = Encoded::of_owned(&self.core().shared.memory.records, tree, key, value)?;
         self.core().commit(record, 1, self.core().shared.options.durability)
@@ -251,7 +258,7 @@ impl Keyspace {
     }
 
     /// The approximate number of keys: entries of tables and of memtables less the tombstones among
-    /// them. Overwritten versions count until they are compacted away. O(tables). [`Iter`] counts
+    /// them. Overwritten versions, and what has expired, count until they are compacted away. O(tables). [`Iter`] counts
     /// exactly, in O(keys).
     #[must_use]
     pub fn len_estimate(&self) -> u64 {

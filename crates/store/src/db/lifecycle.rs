@@ -57,22 +57,19 @@ impl Core {
                 continue;
             };
             refuse_other_partitions(inner, options)?;
-            let has = inner.options.table();
-            let wanted = options.table.over(&has);
-            if wanted != has {
+            let wanted = inner.options.with(options);
+            if wanted != inner.options.all() {
                 changed.push((Arc::clone(inner), wanted));
             }
         }
         if !new.is_empty() || !changed.is_empty() {
             self.shared.check_running()?;
             let edits = changed.iter().flat_map(|(inner, wanted)| {
-                let partitions = inner.options.partitions.clone();
-                let options = KeyspaceOptions { table: (*wanted).into(), partitions };
-                catalog.state.change_options(inner.id, options.encode())
+                catalog.state.change_options(inner.id, wanted.encode())
             });
             let edits = edits.collect();
             self.create_keyspaces(&mut catalog, edits, &new, options, &router)?;
-            changed.iter().for_each(|(inner, wanted)| inner.options.set_table(*wanted));
+            changed.iter().for_each(|(inner, wanted)| inner.options.set(wanted));
         }
         // All of them exist now.
         Ok(names.iter().filter_map(|name| catalog.keyspaces.get(*name)).cloned().collect())
@@ -275,6 +272,13 @@ impl Core {
                 Err(error) => break Err(error),
             }
         };
+        if self.shared.expires.load(Ordering::Relaxed) {
+            // The commit keeps the clock, so that what has expired stays so.
+            let mut catalog = self.lock_catalog();
+            if self.shared.now_ms() > catalog.state.clock_ms {
+                catalog.commit(&self.shared, Vec::new())?;
+            }
+        }
         let mut state = self.lock_write();
         // A log that holds unflushed records must be durable before it claims a clean end.
         if flushed.is_err() {
@@ -325,8 +329,8 @@ impl KeyspaceInner {
 mod tests {
     use super::*;
     use crate::{
-        BlockIndexKind, Compression, Database, Keyspace, StringCoding, TableOptions, Training,
-        io::sim::SimFs, table::TableLayout,
+        BlockIndexKind, Compression, Database, Keyspace, Lifetime, StringCoding, TableOptions,
+        Training, io::sim::SimFs, table::TableLayout,
     };
 
     fn open(fs: &SimFs) -> Database {
@@ -350,7 +354,8 @@ mod tests {
     }
 
     fn asking(table: TableOptions, partitions: &Partitioning) -> KeyspaceOptions {
-        KeyspaceOptions { table, partitions: partitions.clone() }
+        let lifetime = Some(Lifetime::Endless);
+        KeyspaceOptions { table, partitions: partitions.clone(), lifetime }
     }
 
     /// Writes entries, some of them with large values, and flushes them; `round` is part of their

@@ -35,7 +35,7 @@ impl Reader<'_> {
         let Some(tree) = self.tree_of(key, &guard)? else {
             return Ok(Begun::Done(Found::Nothing));
         };
-        let seq = self.seq.unwrap_or(SeqNo::MAX);
+        let seq = self.seq();
         for memtable in view.all() {
             // Looked up before the entry, so that an entry that a batch writes into a range that it
             // removes is not missed.
@@ -97,11 +97,11 @@ impl Reader<'_> {
     #[inline(always)]
     fn tree_of<'g>(&'g self, key: &[u8], guard: &'g Guard) -> Result<Option<TreeRef<'g>>> {
         let inner = &self.keyspace.inner;
-        if self.seq.is_none() {
+        if self.moment.is_none() {
             inner.check_live()?;
         }
         let root = inner.tree.load(guard);
-        let seq = self.seq.unwrap_or(SeqNo::MAX);
+        let seq = self.seq();
         if root.since <= seq {
             let Some(partitions) = &root.partitions else {
                 return Ok(Some(TreeRef::Current(root)));
@@ -143,7 +143,11 @@ impl Keyspace {
 /// The result that an entry of a memtable gives for its key.
 #[inline]
 fn found_in(entry: &MemEntry) -> Found {
-    if entry.kind() == Kind::Value { Found::Value(entry.value_slice()) } else { Found::Nothing }
+    match entry.kind() {
+        Kind::Value => Found::Value(entry.value_slice()),
+        Kind::Expiring => Found::Expiring(entry.value_slice(), None),
+        Kind::Tombstone | Kind::LargeValue => Found::Nothing,
+    }
 }
 
 /// The result that a memtable gives for a key over which it has a range tombstone with the sequence

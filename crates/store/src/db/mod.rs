@@ -9,6 +9,7 @@ mod compact;
 mod compact_small;
 pub(crate) mod core;
 mod counters;
+mod expiring;
 mod extent;
 mod flush;
 mod health;
@@ -53,6 +54,7 @@ use crate::{
 pub use backup::{BackupInfo, Backups};
 pub use batch::{Batch, Submitted};
 pub use builder::DatabaseBuilder;
+pub use expiring::Expiry;
 pub use keyspace::Keyspace;
 pub(crate) use open::{hold_existing, take_shared_lock};
 pub use partition::PartitionInfo;

@@ -215,7 +215,7 @@ fn assemble(parts: Parts) -> Arc<Core> {
     let Parts { replayed, catalog, options, drops, .. } = parts;
     let state = &catalog.state;
     let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
-    let log_floor = state.log_floor;
+    let (log_floor, clock_ms) = (state.log_floor, state.clock_ms);
     let view = MemView {
         active: Arc::new(following(replayed.as_ref(), parts.floor, &options, &parts.memory)),
         sealed: replayed.into_iter().map(Arc::new).collect(),
@@ -240,6 +240,8 @@ fn assemble(parts: Parts) -> Arc<Core> {
             dir: parts.dir,
             fs: parts.fs,
             clock: parts.clock,
+            latest_ms: AtomicU64::new(clock_ms),
+            expires: AtomicBool::new(clock_ms > 0),
             options,
             functions: parts.functions,
             tables: parts.tables,

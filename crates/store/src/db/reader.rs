@@ -20,9 +20,10 @@
 
 use std::{fmt, ops::Bound};
 
-use super::keyspace::Keyspace;
+use super::{expiring::Expiry, keyspace::Keyspace};
 use crate::{
     error::Result,
+    expiry::{Millis, time_of},
     iter::{Iter, stream::AsyncIter},
     keys::{KeyRange, owned_bounds, prefix_bounds},
     plan::{
@@ -31,7 +32,7 @@ use crate::{
         point::{Begun, Found, WaitingRead, load, load_at_most},
     },
     slice::Slice,
-    types::SeqNo,
+    types::{Moment, SeqNo},
     version::prepare::PREPARED_READS,
 };
 
@@ -66,18 +67,36 @@ const FIRST_READS: usize = 4;
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     pub(super) keyspace: &'a Keyspace,
-    /// The snapshot's sequence number; `None` for the newest versions.
+    /// The snapshot's moment; `None` for the newest versions.
     ///
     /// Without a snapshot a read takes the newest version in the structures that it meets. A
     /// version that is being replaced may be gone from newer levels, so no sequence number may be
     /// fixed before they are loaded.
-    pub(super) seq: Option<SeqNo>,
+    pub(super) moment: Option<Moment>,
 }
 
 impl<'a> Reader<'a> {
     #[inline]
-    pub(super) fn new(keyspace: &'a Keyspace, seq: Option<SeqNo>) -> Self {
-        Self { keyspace, seq }
+    pub(super) fn new(keyspace: &'a Keyspace, moment: Option<Moment>) -> Self {
+        Self { keyspace, moment }
+    }
+
+    /// The number of the last write that the reader sees.
+    #[inline]
+    pub(super) fn seq(&self) -> SeqNo {
+        self.moment.map_or(SeqNo::MAX, |moment| moment.seq)
+    }
+
+    /// The time by which entries have expired for the reader.
+    fn now_ms(&self) -> Millis {
+        let now = || self.keyspace.core().shared.now_ms();
+        self.moment.map_or_else(now, |moment| moment.now_ms)
+    }
+
+    /// What the reader finds of a key, waiting for the disk.
+    #[inline]
+    fn find(&self, key: &[u8]) -> Result<Found> {
+        self.begin(key, None)?.wait()?.at(|| self.now_ms())
     }
 
     /// The value of `key`. Allocates nothing when the block is in memory.
@@ -87,7 +106,7 @@ impl<'a> Reader<'a> {
     /// As [`Keyspace::get`].
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        load(self.begin(key.as_ref(), None)?.wait()?)
+        load(self.find(key.as_ref())?)
     }
 
     /// As [`Reader::get`], for a caller that has no time or memory for long values. A value in
@@ -115,7 +134,7 @@ impl<'a> Reader<'a> {
     /// file of its own and is longer than `bytes_max`. It was not read.
     #[inline]
     pub fn get_at_most(&self, key: impl AsRef<[u8]>, bytes_max: u64) -> Result<Option<Slice>> {
-        load_at_most(self.begin(key.as_ref(), None)?.wait()?, bytes_max)
+        load_at_most(self.find(key.as_ref())?, bytes_max)
     }
 
     /// Returns true if `key` is present. Reads no value that is stored outside its table's blocks.
@@ -124,7 +143,22 @@ impl<'a> Reader<'a> {
     ///
     /// As [`Keyspace::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(!matches!(self.begin(key.as_ref(), None)?.wait()?, Found::Nothing))
+        Ok(!matches!(self.find(key.as_ref())?, Found::Nothing))
+    }
+
+    /// When `key` expires, if it is present: [`Expiry::Never`] or [`Expiry::At`]. Reads no value
+    /// that is stored outside its table's blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn expiry_of(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
+        let found = self.begin(key.as_ref(), None)?.wait()?;
+        let expires_ms = found.expires_ms();
+        Ok(match found.at(|| self.now_ms())? {
+            Found::Nothing => None,
+            _ => Some(expires_ms.and_then(time_of).map_or(Expiry::Never, Expiry::At)),
+        })
     }
 
     /// The values of many keys, in the order of `keys`.
@@ -161,7 +195,7 @@ impl<'a> Reader<'a> {
             count = PREPARED_READS;
             Ok(begun < keys.len())
         })?;
-        Ok(reads.into_found())
+        reads.into_found().into_iter().map(|found| found.at(|| self.now_ms())).collect()
     }
 
     /// The keys of a range with their values, from both ends. The iterator sees the keyspace as it
@@ -217,7 +251,7 @@ impl<'a> Reader<'a> {
                 drive_async(&mut read, request).await?
             }
         };
-        load_async(found).await
+        load_async(found.at(|| self.now_ms())?).await
     }
 
     /// [`Reader::multi_get`] that suspends instead of waiting for the disk. All blocks that are not
@@ -235,7 +269,7 @@ impl<'a> Reader<'a> {
         drive_many_async(&self.keyspace.core().shared.tables.reads, &mut reads).await?;
         let mut values = Vec::with_capacity(keys.len());
         for found in reads.into_found() {
-            values.push(load_async(found).await?);
+            values.push(load_async(found.at(|| self.now_ms())?).await?);
         }
         Ok(values)
     }
@@ -263,7 +297,10 @@ impl<'a> Reader<'a> {
 
 impl fmt::Debug for Reader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { keyspace, seq } = self;
-        f.debug_struct("Reader").field("keyspace", &keyspace.name()).field("seq", seq).finish()
+        let seq = self.moment.map(|moment| moment.seq);
+        f.debug_struct("Reader")
+            .field("keyspace", &self.keyspace.name())
+            .field("seq", &seq)
+            .finish()
     }
 }

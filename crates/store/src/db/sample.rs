@@ -232,9 +232,10 @@ impl Sources {
             let lookup = table.lookup(&pin(), None, key, hash, self.seq)?;
             steps.blocks += usize::from(!matches!(lookup, Lookup::Absent));
             let found = match table.resolve(lookup, key, hash, self.seq)? {
-                Lookup::Tombstone(found) | Lookup::Value(found, _) | Lookup::Large(found, _) => {
-                    found
-                }
+                Lookup::Tombstone(found)
+                | Lookup::Value(found, _)
+                | Lookup::Large(found, _)
+                | Lookup::Expiring(found, _) => found,
                 Lookup::Absent | Lookup::Need(_) | Lookup::Unsure(_) => 0,
             };
             if found > seq {
@@ -307,7 +308,9 @@ mod tests {
         for partitions in [Partitioning::None, Partitioning::Delimiter(b'/')] {
             let db = open(MemtableKind::Learned);
             let table = TableOptions { block_bytes: Some(512), ..TableOptions::default() };
-            let keyspace = db.keyspace("k", KeyspaceOptions { table, partitions }).unwrap();
+            let keyspace = db
+                .keyspace("k", KeyspaceOptions { table, partitions, ..KeyspaceOptions::default() })
+                .unwrap();
             let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
             fill(&keyspace, 0..300, "first");
             fill(&other, 0..100, "another's");

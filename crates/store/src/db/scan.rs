@@ -21,15 +21,15 @@ use crate::{
     memtable::MemView,
     table::Access,
     tree::{PartitionMap, Tree},
-    types::SeqNo,
+    types::{Moment, SeqNo},
 };
 
 impl Reader<'_> {
     /// The ends of a range as the reader sees it.
     pub(crate) fn ends(&self, from: OwnedBound, to: OwnedBound) -> Ends {
         self.keyspace
-            .scan(&from, &to, self.seq)
-            .map_or_else(Ends::failed, |(sources, seq)| Ends::new(sources, seq, from, to))
+            .scan(&from, &to, self.moment)
+            .map_or_else(Ends::failed, |(sources, moment)| Ends::new(sources, moment, from, to))
     }
 }
 
@@ -43,37 +43,37 @@ impl Keyspace {
         &self,
         from: &OwnedBound,
         to: &OwnedBound,
-        seq: Option<SeqNo>,
-    ) -> Result<(Sources, SeqNo)> {
+        moment: Option<Moment>,
+    ) -> Result<(Sources, Moment)> {
         self.core().shared.check_process()?;
         let view = self.core().memtables.get();
-        let Some((root, map)) = self.held_at(seq)? else {
-            return Ok((nothing(), 0));
+        let Some((root, map)) = self.held_at(moment)? else {
+            return Ok((nothing(), Moment { seq: 0, now_ms: 0 }));
         };
         if root.partitions.is_none() {
-            return Ok(self.scan_one(view, &root, seq));
+            return Ok(self.scan_one(view, &root, moment));
         }
         let (first, last) = (self.partition_at(from), self.partition_at(to));
         if self.inner.router.is_ordered() {
             let place = map.at_or_after(first.as_deref().unwrap_or_default());
             let is_inside = |tree: &&Arc<Tree>| last.as_ref().is_none_or(|to| *tree.name <= **to);
             let Some(tree) = map.at(place).filter(is_inside) else {
-                return Ok((nothing(), 0));
+                return Ok((nothing(), Moment { seq: 0, now_ms: 0 }));
             };
             if map.at(map.after(place)).filter(is_inside).is_none() {
-                return Ok(self.scan_one(view, tree, seq));
+                return Ok(self.scan_one(view, tree, moment));
             }
         }
-        self.scan_many(first, last, seq)
+        self.scan_many(first, last, moment)
     }
 
     /// The contents of the keyspace, as of now or of a snapshot's sequence number; `None` if the
     /// keyspace is younger than that.
-    fn held_at(&self, seq: Option<SeqNo>) -> Result<Option<(Arc<Tree>, Arc<PartitionMap>)>> {
-        if seq.is_none() {
+    fn held_at(&self, moment: Option<Moment>) -> Result<Option<(Arc<Tree>, Arc<PartitionMap>)>> {
+        if moment.is_none() {
             self.inner.check_live()?;
         }
-        let seq = seq.unwrap_or(SeqNo::MAX);
+        let seq = moment.map_or(SeqNo::MAX, |moment| moment.seq);
         let root = self.inner.tree.get();
         let map = root.partition_map();
         if root.since <= seq && map.since <= seq {
@@ -93,10 +93,19 @@ impl Keyspace {
     }
 
     /// The sources of one LSM tree.
-    fn scan_one(&self, view: Arc<MemView>, tree: &Tree, seq: Option<SeqNo>) -> (Sources, SeqNo) {
+    fn scan_one(
+        &self,
+        view: Arc<MemView>,
+        tree: &Tree,
+        moment: Option<Moment>,
+    ) -> (Sources, Moment) {
         let (id, levels) = (tree.id, tree.levels.get());
-        // Taken last: everything that the structures above have dropped is older than this.
-        let seq = seq.unwrap_or_else(|| self.core().writer.visible_seq());
+        // Taken last: everything that the structures above have dropped is older than this, and had
+        // expired by then.
+        let core = self.core();
+        let now = || Moment { seq: core.writer.visible_seq(), now_ms: core.shared.now_ms() };
+        let moment = moment.unwrap_or_else(now);
+        let seq = moment.seq;
         let this = self.clone();
         let sources = Box::new(move |access| {
             let mut sources = SourceSet::default();
@@ -104,7 +113,7 @@ impl Keyspace {
             add_sources(&view, id, &levels, seq, this.access(access), &mut sources);
             Inputs::Sources(sources)
         });
-        (sources, seq)
+        (sources, moment)
     }
 
     /// The sources of several partitions.
@@ -112,12 +121,13 @@ impl Keyspace {
         &self,
         first: Option<Box<[u8]>>,
         last: Option<Box<[u8]>>,
-        seq: Option<SeqNo>,
-    ) -> Result<(Sources, SeqNo)> {
-        let snapshot = Snapshot::at(Arc::clone(&self.handle), seq);
-        let seq = snapshot.sequence_number();
+        moment: Option<Moment>,
+    ) -> Result<(Sources, Moment)> {
+        let snapshot = Snapshot::at(Arc::clone(&self.handle), moment);
+        let moment = snapshot.moment();
+        let seq = moment.seq;
         let view = self.core().memtables.get();
-        let held = match self.held_at(Some(seq))? {
+        let held = match self.held_at(Some(moment))? {
             Some((_, map)) => map,
             // The keyspace was dropped, and has nothing to show at this sequence number either.
             None => return Err(Error::KeyspaceDropped(Arc::clone(&self.inner.name))),
@@ -133,7 +143,7 @@ impl Keyspace {
                 false => Inputs::Sources(scan.all_sources(access)),
             }
         });
-        Ok((sources, seq))
+        Ok((sources, moment))
     }
 }
 

@@ -199,7 +199,7 @@ fn run(weak: &Weak<Core>) {
         }
         let visible = core.writer.visible_seq();
         let is_idle = quiet_since.is_some_and(|before| visible - before <= IDLE_ENTRIES_MAX);
-        let improve = || core.train_one() || core.seal_deletes();
+        let improve = || core.train_one() || core.seal_deletes() || core.seal_expired();
         if is_idle && core.guarded(&core.scheduler.upkeep_failure, improve) {
             continue;
         }

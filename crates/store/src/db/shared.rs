@@ -15,6 +15,7 @@ use rhumb_sync::{
 use super::{counters::Counters, health::Health, memory::Memory};
 use crate::{
     error::{Error, Result},
+    expiry::{MILLIS_MAX, Millis},
     io::{Clock, FileLock, FileSystem},
     options::DatabaseOptions,
     partition::Functions,
@@ -30,6 +31,10 @@ pub(crate) struct Shared {
     pub(crate) dir: PathBuf,
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The latest time by which anything has expired.
+    pub(crate) latest_ms: AtomicU64,
+    /// True if entries that expire have been flushed: the manifest then keeps the clock.
+    pub(crate) expires: AtomicBool,
     pub(crate) options: DatabaseOptions,
     pub(crate) functions: Functions,
     pub(crate) tables: Arc<TableContext>,
@@ -56,6 +61,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The time by which entries expire, in milliseconds since the Unix epoch. It never goes back,
+    /// whatever the system's clock does, nor before what the manifest states.
+    pub(crate) fn now_ms(&self) -> Millis {
+        let now = self.clock.wall_ms().min(MILLIS_MAX);
+        let latest = self.latest_ms.load(Ordering::Acquire);
+        // planted: expiry-clock-back
+        if now <= latest {
+            return latest;
+        }
+        self.latest_ms.fetch_max(now, Ordering::AcqRel).max(now)
+    }
+
     /// An id for a new file.
     pub(crate) fn new_file_id(&self) -> FileId {
         self.next_file.fetch_add(1, Ordering::Relaxed)

@@ -5,18 +5,21 @@ use std::fmt;
 use rhumb_sync::primitive::Arc;
 
 use super::{Handle, keyspace::Keyspace, reader::Reader};
-use crate::{error::Result, types::SeqNo};
+use crate::{
+    error::Result,
+    types::{Moment, SeqNo},
+};
 
 /// The whole database as it was when [`Database::snapshot`] was called: reads of all keyspaces
 /// through it ([`Snapshot::keyspace`]) see that moment, whatever is written, cleared or dropped
-/// afterwards.
+/// afterwards. Its clock stands still: what had not expired when it was made, does not expire in it.
 ///
 /// A live snapshot keeps the versions that it sees from being reclaimed.
 ///
 /// [`Database::snapshot`]: crate::Database::snapshot
 pub struct Snapshot {
     handle: Arc<Handle>,
-    seq: SeqNo,
+    moment: Moment,
 }
 
 impl Snapshot {
@@ -24,15 +27,16 @@ impl Snapshot {
         Self::at(handle, None)
     }
 
-    /// A snapshot at the sequence number of another that is alive; without one, of now.
-    pub(crate) fn at(handle: Arc<Handle>, seq: Option<SeqNo>) -> Self {
+    /// A snapshot at the moment of another that is alive; without one, of now.
+    pub(crate) fn at(handle: Arc<Handle>, moment: Option<Moment>) -> Self {
         let core = &handle.core;
         if !core.shared.process.is_here() {
             // Every read through it is refused, and the list's lock may be held for good.
-            return Self { handle, seq: 0 };
+            return Self { handle, moment: Moment { seq: 0, now_ms: 0 } };
         }
-        let seq = core.snapshots.add(|| seq.unwrap_or_else(|| core.writer.visible_seq()));
-        Self { handle, seq }
+        let now = || Moment { seq: core.writer.visible_seq(), now_ms: core.shared.now_ms() };
+        let moment = core.snapshots.add(|| moment.unwrap_or_else(now));
+        Self { handle, moment }
     }
 
     /// `keyspace` as it was at the snapshot's moment.
@@ -45,13 +49,18 @@ impl Snapshot {
     /// [`Error::InvalidArgument`]: crate::Error::InvalidArgument
     pub fn keyspace<'a>(&'a self, keyspace: &'a Keyspace) -> Result<Reader<'a>> {
         keyspace.check_is_of(&self.handle)?;
-        Ok(Reader::new(keyspace, Some(self.seq)))
+        Ok(Reader::new(keyspace, Some(self.moment)))
     }
 
     /// The sequence number of the last write that the snapshot sees.
     #[must_use]
     pub fn sequence_number(&self) -> SeqNo {
-        self.seq
+        self.moment.seq
+    }
+
+    /// What the snapshot sees.
+    pub(super) fn moment(&self) -> Moment {
+        self.moment
     }
 }
 
@@ -60,13 +69,13 @@ impl Drop for Snapshot {
         if !self.handle.core.shared.process.is_here() {
             return;
         }
-        self.handle.core.snapshots.remove(self.seq);
+        self.handle.core.snapshots.remove(self.moment.seq);
         self.handle.core.release_retired();
     }
 }
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Snapshot").field("seq", &self.seq).finish_non_exhaustive()
+        f.debug_struct("Snapshot").field("seq", &self.moment.seq).finish_non_exhaustive()
     }
 }

@@ -101,6 +101,8 @@ pub struct Stats {
     /// The number of tables that were removed unread, because range tombstones covered all of their
     /// keys.
     pub hidden_tables: u64,
+    /// The number of tables that were removed unread, because all of their entries had expired.
+    pub expired_tables: u64,
     /// Bytes that compactions read.
     pub compacted_read_bytes: u64,
     /// Bytes that compactions wrote.
@@ -252,6 +254,7 @@ impl Core {
             flushed_bytes: get(&counters.flushed_bytes),
             compactions: get(&counters.compactions),
             hidden_tables: get(&counters.hidden_tables),
+            expired_tables: get(&counters.expired_tables),
             compacted_read_bytes: get(&counters.compacted_read_bytes),
             compacted_written_bytes: get(&counters.compacted_written_bytes),
             failed_jobs: get(&counters.failed_jobs),

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    expiry::Stamp,
     log::batch::Encoded,
     types::{Kind, TreeId},
 };
@@ -53,7 +54,13 @@ impl Keyspace {
             let tree = self.tree_to_write(key)?;
             let arena = &self.core().shared.memory.records;
             let record = match new {
-                Some(new) => Encoded::of(arena, tree, Kind::Value, key, &[new])?,
+                Some(new) => match self.end_of_life() {
+                    None => Encoded::of(arena, tree, Kind::Value, key, &[new])?,
+                    Some(at_ms) => {
+                        let stamp = Stamp::new(at_ms).encode();
+                        Encoded::of(arena, tree, Kind::Expiring, key, &[&stamp, new])?
+                    }
+                },
                 None => Encoded::of(arena, tree, Kind::Tombstone, key, &[])?,
             };
             match self.core().commit_if(record, || swaps(&self.inner, key, tree, has_expected))? {

@@ -3,7 +3,7 @@
 //! A tap is called under the write lock, so it sees every change once and in order. Every writer
 //! waits for what it does there.
 
-use std::{collections::HashSet, fmt};
+use std::{collections::HashSet, fmt, time::SystemTime};
 
 use rhumb_sync::{primitive::Arc, record::Record};
 
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    expiry::{Stamp, time_of},
     log::batch::{Batch, BatchOp, RangeEnd},
     tree::Tree,
     types::{Kind, SeqNo, TreeId},
@@ -29,6 +30,15 @@ pub enum Change<'a> {
         key: &'a [u8],
         /// Its value.
         value: &'a [u8],
+    },
+    /// The key has this value until it expires. The expiry itself is not reported.
+    InsertUntil {
+        /// The key.
+        key: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+        /// When it expires; `None` if the platform's times do not reach as far.
+        expires: Option<SystemTime>,
     },
     /// The key is absent from now on. It may have been absent before.
     Remove {
@@ -254,6 +264,11 @@ fn change_of<'r>(op: &BatchOp, record: &'r [u8]) -> Change<'r> {
             Change::RemoveRange { from: key, to: op.range_end(record) }
         }
         (None, Kind::Tombstone) => Change::Remove { key },
+        (None, Kind::Expiring) => {
+            let stamped = Stamp::split(op.value(record));
+            let (stamp, value) = stamped.unwrap_or((Stamp::new(0), &[]));
+            Change::InsertUntil { key, value, expires: time_of(stamp.at_ms) }
+        }
         (None, Kind::Value | Kind::LargeValue) => Change::Insert { key, value: op.value(record) },
     }
 }

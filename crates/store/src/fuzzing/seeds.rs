@@ -6,6 +6,7 @@ use rhumb_sync::mapping::Gauge;
 
 use super::{DIR, IDENTITY, file_system, log, manifest, table};
 use crate::{
+    expiry::Expiries,
     io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles, read_exact_at},
     log::{
         LogWriter,
@@ -275,7 +276,9 @@ fn edits() -> Vec<VersionEdit> {
         seq_min: 1,
         seq_max: 70,
         raw_bytes: 100,
+        expiries: None,
     };
+    let expiries = Expiries { entries: 7, first_ms: 1, parts_ms: [1, 2, 3, 4, 5, 6, 7, 1 << 40] };
     let options = KeyspaceOptions::default().encode();
     let create = |id, name: &str, tree| Edit::CreateKeyspace {
         id,
@@ -316,6 +319,12 @@ fn edits() -> Vec<VersionEdit> {
                 level: 1,
                 meta: TableMeta { range_tombstones: 3, ..meta(14) },
             },
+            Edit::AddTable {
+                tree: 6,
+                level: 1,
+                meta: TableMeta { expiries: Some(expiries), range_tombstones: 3, ..meta(15) },
+            },
+            Edit::Clock { ms: 1 << 41 },
             Edit::DropPartition { root: 3, name: b"a".as_slice().into() },
             Edit::RetireTree { tree: 5, segment: 11 },
         ]

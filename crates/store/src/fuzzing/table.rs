@@ -20,7 +20,7 @@ use crate::{
         Access, BlockCache, KeyHash, Lookup, PAGE_BYTES, Step, Table, TableContext, TableCounters,
         TableCursor, TableMeta,
         block::BlockView,
-        footer::{Footer, SectionExtent, put_section},
+        footer::{Footer, SectionExtent, decode_properties, put_section},
         format::{
             COMPRESSION_LZ4, COMPRESSION_NONE, FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION,
             FORMAT_VERSION_RANGES, FRAME_HEADER_BYTES, MAGIC, PAGE_HEADER_BYTES, PAGE_NO_FRAME,
@@ -173,6 +173,8 @@ impl Crafted {
                 ranges => put(SECTION_RANGES, ranges),
             },
             properties: put(SECTION_PROPERTIES, &self.properties),
+            has_expiries: decode_properties(&self.properties, ID, 0)
+                .is_ok_and(|(meta, _)| meta.expiries.is_some()),
         };
         file.resize(
             (file.len() + FOOTER_BYTES).next_multiple_of(FILE_ALIGN_BYTES) - FOOTER_BYTES,

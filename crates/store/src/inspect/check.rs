@@ -19,6 +19,7 @@ use super::{
 use crate::{
     db::{hold_existing, take_shared_lock},
     error::{Error, Result},
+    expiry::{ExpiriesBuilder, STAMP_BYTES, Stamp},
     io::FileSystem,
     log::{
         creation::Payload,
@@ -288,6 +289,7 @@ struct TableWalk<'a> {
     tombstones: u64,
     keys: u64,
     raw_bytes: u64,
+    expiries: ExpiriesBuilder,
     seqs: Option<(SeqNo, SeqNo)>,
     first_key: Option<Vec<u8>>,
     last: Option<(Vec<u8>, SeqNo)>,
@@ -303,6 +305,7 @@ impl<'a> TableWalk<'a> {
             tombstones: 0,
             keys: 0,
             raw_bytes: 0,
+            expiries: ExpiriesBuilder::default(),
             seqs: None,
             first_key: None,
             last: None,
@@ -358,6 +361,12 @@ impl<'a> TableWalk<'a> {
                 self.table.read_large(&pointer)?;
                 seq == entry.seq && entry.kind == Kind::LargeValue && *pointer == *entry.value
             }
+            Lookup::Expiring(seq, value) => {
+                if let Some(pointer) = Stamp::pointer(&value) {
+                    self.table.read_large(&Slice::copy_from(pointer))?;
+                }
+                seq == entry.seq && entry.kind == Kind::Expiring && *value == *entry.value
+            }
             Lookup::Absent | Lookup::Need(_) | Lookup::Unsure(_) => false,
         };
         if !found {
@@ -371,6 +380,14 @@ impl<'a> TableWalk<'a> {
         self.tombstones += u64::from(entry.kind == Kind::Tombstone);
         let value_bytes = match entry.kind {
             Kind::LargeValue => self.table.value_pointer(entry.value).map_or(0, |place| place.len),
+            Kind::Expiring => {
+                let stamp = Stamp::split(entry.value);
+                self.expiries.add(stamp.map_or(0, |(stamp, _)| stamp.at_ms));
+                match Stamp::pointer(entry.value) {
+                    Some(pointer) => self.table.value_pointer(pointer).map_or(0, |at| at.len),
+                    None => entry.value.len().saturating_sub(STAMP_BYTES) as u64,
+                }
+            }
             _ => entry.value.len() as u64,
         };
         let entry_bytes = value_bytes.saturating_add(entry.key.len() as u64);
@@ -407,6 +424,7 @@ impl<'a> TableWalk<'a> {
             ("bytes", meta.raw_bytes == self.raw_bytes),
             ("first key", first == Some(&*meta.smallest)),
             ("last key", last_key.max(range_last) == Some(&*meta.largest)),
+            ("expiries", meta.expiries == self.expiries.finish()),
             ("sequence numbers", seqs == Some((meta.seq_min, meta.seq_max))),
         ];
         for (name, _) in claims.iter().filter(|(_, holds)| !holds) {

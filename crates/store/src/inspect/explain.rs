@@ -13,6 +13,7 @@ use super::{
 use crate::{
     db::Keyspace,
     error::Result,
+    expiry::Stamp,
     memtable::Memtable,
     table::{
         BlockIndexKind, KeyHash, Lookup, PAGE_BYTES, Table,
@@ -67,6 +68,15 @@ fn explain<'a>(
             explanation.is_in_memtable = true;
             explanation.answer = match entry.kind() {
                 Kind::Tombstone => Answer::Removed { seq: entry.seq() },
+                Kind::Expiring => {
+                    let stamped = Stamp::split(entry.value());
+                    let (stamp, value) = stamped.unwrap_or((Stamp::new(0), &[]));
+                    Answer::Expiring {
+                        seq: entry.seq(),
+                        value_bytes: value.len() as u64,
+                        expires_ms: stamp.at_ms,
+                    }
+                }
                 _ => Answer::Found {
                     seq: entry.seq(),
                     value_bytes: entry.value_slice().len() as u64,
@@ -116,7 +126,11 @@ fn explain_table(table: &Table, level: usize, key: &[u8], seq: SeqNo) -> Result<
     };
     let removed = table.ranges().map_or(0, |ranges| ranges.newest(key, seq));
     let answer = match answer {
-        Answer::Found { seq, .. } | Answer::Removed { seq } if seq >= removed => answer,
+        Answer::Found { seq, .. } | Answer::Removed { seq } | Answer::Expiring { seq, .. }
+            if seq >= removed =>
+        {
+            answer
+        }
         _ if removed > 0 => Answer::Removed { seq: removed },
         other => other,
     };
@@ -144,6 +158,14 @@ fn answer(table: &Table, lookup: Lookup) -> Result<Answer> {
         Lookup::Value(seq, value) => Answer::Found { seq, value_bytes: value.len() as u64 },
         Lookup::Large(seq, pointer) => {
             Answer::Found { seq, value_bytes: table.value_pointer(&pointer)?.len }
+        }
+        Lookup::Expiring(seq, value) => {
+            let (stamp, rest) = Stamp::split(&value).unwrap_or((Stamp::new(0), &[]));
+            let value_bytes = match Stamp::pointer(&value) {
+                Some(pointer) => table.value_pointer(pointer)?.len,
+                None => rest.len() as u64,
+            };
+            Answer::Expiring { seq, value_bytes, expires_ms: stamp.at_ms }
         }
     })
 }

@@ -69,6 +69,7 @@ fn describe(edit: &Edit) -> String {
             format!("next numbers: file {file}, sub-tree {tree}, keyspace {keyspace}")
         }
         Edit::LastSeq { seq } => format!("last write {seq}"),
+        Edit::Clock { ms } => format!("the clock is at {ms} ms or later"),
         Edit::CreatePartition { root, name, tree } => {
             let name = shortened(name);
             format!("create partition \"{name}\" of sub-tree {root} with sub-tree {tree}")

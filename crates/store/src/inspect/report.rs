@@ -385,4 +385,13 @@ pub enum Answer {
         /// The number of bytes of the value.
         value_bytes: u64,
     },
+    /// It has a value until it expires; it may have by now.
+    Expiring {
+        /// The sequence number of the write that set it.
+        seq: u64,
+        /// The number of bytes of the value.
+        value_bytes: u64,
+        /// When it expires, in milliseconds since the Unix epoch.
+        expires_ms: u64,
+    },
 }

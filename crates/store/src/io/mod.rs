@@ -32,7 +32,7 @@ use std::{
     io::{self, ErrorKind},
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use crate::error::{Error, Result};
@@ -214,6 +214,12 @@ pub trait ReadableFile: fmt::Debug + Send + Sync {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// A monotonic instant.
     fn now(&self) -> Instant;
+    /// The time of day in milliseconds since the Unix epoch, by which entries expire. It may jump,
+    /// also back.
+    fn wall_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
     /// Waits.
     fn sleep(&self, duration: Duration);
 }

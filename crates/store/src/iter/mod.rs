@@ -27,7 +27,7 @@ use crate::{
     plan::point::{Found, load},
     slice::Slice,
     table::Access,
-    types::{SeqNo, compare_keys},
+    types::{Moment, SeqNo, compare_keys},
 };
 
 /// Makes the inputs of a walk. It is called once for each end that is used.
@@ -37,7 +37,7 @@ pub(crate) type Sources = Box<dyn Fn(Access) -> Inputs + Send + Sync>;
 /// ends where the walks came to stand.
 pub(crate) struct Ends {
     sources: Sources,
-    seq: SeqNo,
+    moment: Moment,
     from: Bound<Box<[u8]>>,
     to: Bound<Box<[u8]>>,
     /// About how many entries will be asked for.
@@ -53,13 +53,13 @@ pub(crate) struct Ends {
 impl Ends {
     pub(crate) fn new(
         sources: Sources,
-        seq: SeqNo,
+        moment: Moment,
         from: Bound<Box<[u8]>>,
         to: Bound<Box<[u8]>>,
     ) -> Self {
         Self {
             sources,
-            seq,
+            moment,
             from,
             to,
             expected: 0,
@@ -75,7 +75,8 @@ impl Ends {
     /// Ends of an empty range, with an error to return first.
     pub(crate) fn failed(error: Error) -> Self {
         let nothing = Box::new(|_| Inputs::Sources(SourceSet::default()));
-        let mut ends = Self::new(nothing, 0, Bound::Unbounded, Bound::Unbounded);
+        let mut ends =
+            Self::new(nothing, Moment { seq: 0, now_ms: 0 }, Bound::Unbounded, Bound::Unbounded);
         ends.failure = Some(error);
         ends
     }
@@ -83,7 +84,7 @@ impl Ends {
     /// The walk from the front, to be driven to its next key.
     #[inline]
     fn front(&mut self, access: Access) -> &mut Walk {
-        let Self { sources, seq, from, to, expected, front, back, back_key, .. } = self;
+        let Self { sources, moment, from, to, expected, front, back, back_key, .. } = self;
         front.get_or_insert_with(|| {
             *back_key = back.as_ref().map(|back| Slice::copy_from(back.key()));
             let start = match from {
@@ -91,7 +92,7 @@ impl Ends {
                 Bound::Included(key) => Start::At(key.clone(), SeqNo::MAX),
                 Bound::Excluded(key) => Start::At(successor(key), SeqNo::MAX),
             };
-            let mut walk = Walk::new(sources(access), start, to.clone(), *seq);
+            let mut walk = Walk::new(sources(access), start, to.clone(), *moment);
             walk.hint_len(*expected);
             walk
         })
@@ -99,7 +100,7 @@ impl Ends {
 
     /// The walk from the back, to be driven to its next key.
     fn back(&mut self, access: Access) -> &mut Walk {
-        let Self { sources, seq, from, to, expected, front, back, front_key, .. } = self;
+        let Self { sources, moment, from, to, expected, front, back, front_key, .. } = self;
         back.get_or_insert_with(|| {
             *front_key = front.as_ref().map(|front| Slice::copy_from(front.key()));
             let start = match to {
@@ -107,7 +108,7 @@ impl Ends {
                 Bound::Included(key) => Start::Before(successor(key), SeqNo::MAX),
                 Bound::Excluded(key) => Start::Before(key.clone(), SeqNo::MAX),
             };
-            let mut walk = Walk::new(sources(access), start, from.clone(), *seq);
+            let mut walk = Walk::new(sources(access), start, from.clone(), *moment);
             walk.hint_len(*expected);
             walk
         })
@@ -286,6 +287,6 @@ impl std::iter::FusedIterator for Iter {}
 
 impl std::fmt::Debug for Iter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Iter").field("seq", &self.0.seq).finish_non_exhaustive()
+        f.debug_struct("Iter").field("seq", &self.0.moment.seq).finish_non_exhaustive()
     }
 }

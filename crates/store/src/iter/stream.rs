@@ -166,6 +166,6 @@ async fn finish(item: &Option<(Slice, Found)>) -> Result<Option<(Slice, Slice)>>
 
 impl std::fmt::Debug for AsyncIter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AsyncIter").field("seq", &self.ends.seq).finish_non_exhaustive()
+        f.debug_struct("AsyncIter").field("seq", &self.ends.moment.seq).finish_non_exhaustive()
     }
 }

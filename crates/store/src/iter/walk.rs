@@ -10,12 +10,13 @@ use super::{
 };
 use crate::{
     error::Result,
+    expiry::{Millis, Stamp},
     plan::{
         Plan, Progress,
         point::{Found, LargeRef},
     },
     slice::{BlockRef, Slice},
-    types::{Kind, SeqNo, is_same_key},
+    types::{Kind, Moment, SeqNo, is_same_key},
 };
 
 /// The number of consecutive tombstones from which a table is worth compacting.
@@ -33,6 +34,8 @@ pub(crate) struct Walk {
     merge: MergedSources,
     forward: bool,
     seq: SeqNo,
+    /// The time of the reader: what has expired by then is passed.
+    now_ms: Millis,
     merge_state: MergeState,
     /// The key whose versions are being passed, while `in_group`.
     group: Vec<u8>,
@@ -43,6 +46,8 @@ pub(crate) struct Walk {
     versions: u32,
     /// Backward: the newest visible version of the group found so far.
     newest: Found,
+    /// Backward: true if that version has expired.
+    has_expired: bool,
 }
 
 /// What the walk has done with the entry under the merge.
@@ -71,20 +76,27 @@ enum Look {
 }
 
 impl Walk {
-    /// A walk over `inputs` from `start`, of versions not newer than `seq`. It ends once it stands
+    /// A walk over `inputs` from `start`, of what a reader at a moment sees. It ends once it stands
     /// beyond `end`.
-    pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>, seq: SeqNo) -> Self {
+    pub(crate) fn new(
+        inputs: Inputs,
+        start: Start,
+        end: Bound<Box<[u8]>>,
+        Moment { seq, now_ms }: Moment,
+    ) -> Self {
         let forward = start.is_forward();
         Self {
             merge: MergedSources::new(inputs, start, end, seq),
             forward,
             seq,
+            now_ms,
             merge_state: MergeState::Before,
             group: Vec::new(),
             in_group: false,
             tombstones: 0,
             versions: 0,
             newest: Found::Nothing,
+            has_expired: false,
         }
     }
 
@@ -114,7 +126,7 @@ impl Walk {
         if !self.forward {
             return std::mem::replace(&mut self.newest, Found::Nothing);
         }
-        self.merge.top().map_or(Found::Nothing, found)
+        self.merge.top().map_or(Found::Nothing, |entry| found(entry, self.now_ms))
     }
 
     /// The bytes of that value, if they are in memory.
@@ -123,10 +135,17 @@ impl Walk {
         if !self.forward {
             return match &self.newest {
                 Found::Value(value) => Some(value),
-                Found::Large(_) | Found::Nothing => None,
+                _ => None,
             };
         }
-        self.merge.top().filter(|entry| entry.kind() == Kind::Value).map(Source::value)
+        let entry = self.merge.top()?;
+        match entry.kind() {
+            Kind::Value => Some(entry.value()),
+            Kind::Expiring => {
+                Stamp::split(entry.value()).filter(|(stamp, _)| !stamp.is_large).map(|(_, v)| v)
+            }
+            Kind::Tombstone | Kind::LargeValue => None,
+        }
     }
 
     /// Goes to the next key, blocking the calling thread. Returns false if there is none.
@@ -222,7 +241,8 @@ impl Walk {
         // Only the last version of a key may have sequence number 0, so no other version of the key
         // follows.
         self.in_group = seq > 0;
-        let is_there = entry.kind() != Kind::Tombstone;
+        let is_expired = has_expired(entry, self.now_ms);
+        let is_there = entry.kind() != Kind::Tombstone && !is_expired;
         if self.in_group || !is_there {
             self.group.clear();
             self.group.extend_from_slice(entry.key());
@@ -230,8 +250,25 @@ impl Walk {
         if is_there {
             return Look::Stands;
         }
+        if is_expired {
+            return self.step_over_expired();
+        }
         self.count_tombstone();
         self.step_over_dead()
+    }
+
+    /// Steps over the key of the group, which has expired. Readers with an earlier time still see
+    /// it, so the key is not recorded as dead, but as living.
+    #[cold]
+    #[inline(never)]
+    fn step_over_expired(&mut self) -> Look {
+        if self.merge.is_beyond(&self.group) {
+            return Look::Ended;
+        }
+        let key = (!self.forward).then_some(&*self.group);
+        // planted: expiry-recorded-dead
+        self.merge.record_living_key(key);
+        Look::GoesOn
     }
 
     /// Counts one more version that was looked at in vain. After every [`VERSIONS_STEPPED`] of
@@ -278,7 +315,11 @@ impl Walk {
             if !matches!(self.newest, Found::Nothing) {
                 return Look::Stands;
             }
-            match self.step_over_dead() {
+            let passed = match std::mem::take(&mut self.has_expired) {
+                true => self.step_over_expired(),
+                false => self.step_over_dead(),
+            };
+            match passed {
                 Look::GoesOn => {}
                 over => {
                     // The entry under the merge is left, or will not be looked at.
@@ -302,7 +343,8 @@ impl Walk {
             self.group.extend_from_slice(entry.key());
             self.in_group = true;
         }
-        self.newest = found(entry);
+        self.newest = found(entry, self.now_ms);
+        self.has_expired = has_expired(entry, self.now_ms);
         if entry.kind() == Kind::Tombstone {
             self.count_tombstone();
         }
@@ -310,9 +352,21 @@ impl Walk {
     }
 }
 
+/// Returns true for an entry that a reader at a time does not see any more.
 #[inline]
-fn found(entry: &Source) -> Found {
+fn has_expired(entry: &Source, now_ms: Millis) -> bool {
+    entry.kind() == Kind::Expiring
+        && Stamp::split(entry.value()).is_none_or(|(stamp, _)| stamp.has_expired(now_ms))
+}
+
+#[inline]
+fn found(entry: &Source, now_ms: Millis) -> Found {
     match entry.kind() {
+        Kind::Expiring => {
+            let found = Found::Expiring(entry.value_slice(), entry.table().cloned());
+            // Every entry that expires has a stamp: blocks and log records are checked.
+            found.at(|| now_ms).unwrap_or(Found::Nothing)
+        }
         Kind::Value => Found::Value(entry.value_slice()),
         Kind::LargeValue => match entry.table() {
             Some(table) => Found::Large(LargeRef {

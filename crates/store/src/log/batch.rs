@@ -9,11 +9,14 @@ use rhumb_sync::{
 
 pub(crate) use super::format::batch::{Batch, BatchOp, BatchOps, RangeEnd};
 use super::format::{
-    batch::{self as batch_bytes, BATCH_HEADER_BYTES, OP_OVERHEAD_BYTES_MAX, OPEN_RANGE, RANGE},
+    batch::{
+        self as batch_bytes, BATCH_HEADER_BYTES, EXPIRING, OP_OVERHEAD_BYTES_MAX, OPEN_RANGE, RANGE,
+    },
     frame::PAYLOAD_BYTES_MAX,
 };
 use crate::{
     error::{Error, Result},
+    expiry::STAMP_BYTES,
     types::{KEY_BYTES_MAX, Kind, SeqNo, TreeId, VALUE_BYTES_MAX},
 };
 
@@ -51,13 +54,25 @@ impl BatchBuilder {
 
     /// As [`BatchBuilder::put`], for a value in parts.
     pub(crate) fn put_parts(&mut self, tree: TreeId, key: &[u8], value: &[&[u8]]) -> Result<()> {
-        let len = value.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
-        self.check_room(key.len(), len)?;
+        self.put_kind(tree, Kind::Value, key, value)
+    }
+
+    /// As [`BatchBuilder::put`], for a value in parts of kind [`Kind::Value`] or
+    /// [`Kind::Expiring`], of which the first part begins with the stamp.
+    pub(crate) fn put_kind(
+        &mut self,
+        tree: TreeId,
+        kind: Kind,
+        key: &[u8],
+        value: &[&[u8]],
+    ) -> Result<()> {
+        let len = len_of(value);
+        self.check_room(key.len(), len.saturating_sub(stamp_bytes(kind)))?;
         if len >= IN_PLACE_BYTES_MIN {
             // A buffer that doubled would be up to twice as large as its contents.
             self.bytes.reserve_exact(key.len() + len + OP_OVERHEAD_BYTES_MAX);
         }
-        self.put_key(tree, Kind::Value as u8, key);
+        self.put_key(tree, byte_of(kind), key);
         batch_bytes::put_len(&mut self.bytes, len);
         value.iter().for_each(|part| self.bytes.extend_from_slice(part));
         Ok(())
@@ -112,6 +127,7 @@ impl BatchBuilder {
         match kind {
             Kind::Tombstone => self.remove(tree, key),
             Kind::Value | Kind::LargeValue => self.put(tree, key, value),
+            Kind::Expiring => self.put_kind(tree, kind, key, &[value]),
         }
     }
 
@@ -192,16 +208,16 @@ impl Encoded {
         key: &[u8],
         value: &[&[u8]],
     ) -> Result<Self> {
-        let len = value.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+        let len = len_of(value);
         if len < IN_PLACE_BYTES_MIN {
             let mut builder = BatchBuilder::with_capacity(key.len() + len + 16);
             match kind {
                 Kind::Tombstone => builder.remove(tree, key)?,
-                Kind::Value | Kind::LargeValue => builder.put_parts(tree, key, value)?,
+                _ => builder.put_kind(tree, kind, key, value)?,
             }
             return Ok(Self::Bytes(builder.finish()));
         }
-        let head = head_of(tree, key, len)?;
+        let head = head_of(tree, kind, key, len)?;
         let parts: Vec<&[u8]> = std::iter::once(&head[..]).chain(value.iter().copied()).collect();
         Ok(Self::Record(Record::placed(arena, &parts)))
     }
@@ -217,7 +233,7 @@ impl Encoded {
         if value.len() < GIVEN_BYTES_MIN {
             return Self::of(arena, tree, Kind::Value, key, &[&value]);
         }
-        let head = head_of(tree, key, value.len())?;
+        let head = head_of(tree, Kind::Value, key, value.len())?;
         let len = value.len();
         // Exactly that much: a vector that doubled would take twice as much.
         value.reserve_exact(head.len());
@@ -247,11 +263,25 @@ impl Encoded {
     }
 }
 
+fn len_of(value: &[&[u8]]) -> usize {
+    value.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()))
+}
+
+/// The bytes of a value of this kind that are not the user's.
+fn stamp_bytes(kind: Kind) -> usize {
+    if kind == Kind::Expiring { STAMP_BYTES } else { 0 }
+}
+
+/// The byte of an insertion of this kind.
+fn byte_of(kind: Kind) -> u8 {
+    if kind == Kind::Expiring { EXPIRING } else { Kind::Value as u8 }
+}
+
 /// The bytes before the value in the payload of one insertion, of a value of `len` bytes.
-fn head_of(tree: TreeId, key: &[u8], len: usize) -> Result<Vec<u8>> {
-    check_lengths(key.len(), len)?;
+fn head_of(tree: TreeId, kind: Kind, key: &[u8], len: usize) -> Result<Vec<u8>> {
+    check_lengths(key.len(), len.saturating_sub(stamp_bytes(kind)))?;
     let mut head = BatchBuilder::with_capacity(key.len() + OP_OVERHEAD_BYTES_MAX);
-    head.put_key(tree, Kind::Value as u8, key);
+    head.put_key(tree, byte_of(kind), key);
     batch_bytes::put_len(&mut head.bytes, len);
     Ok(head.finish())
 }
@@ -279,11 +309,14 @@ pub(crate) fn check_lengths(key: usize, value: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::expiry::Stamp;
     use proptest::{collection::vec, prelude::*};
 
     #[derive(Clone, Debug, PartialEq)]
     enum What {
         Put(Vec<u8>),
+        /// The value expires at this time.
+        PutUntil(u64, Vec<u8>),
         Remove,
         /// A removal of the keys from the key on, up to this one.
         RemoveRange(Option<Vec<u8>>),
@@ -295,6 +328,7 @@ mod tests {
         let value = || vec(any::<u8>(), 0..300);
         let what = prop_oneof![
             value().prop_map(What::Put),
+            (0..1_u64 << 63, value()).prop_map(|(at, value)| What::PutUntil(at, value)),
             Just(What::Remove),
             Just(What::RemoveRange(None)),
             value().prop_map(|tail| What::RemoveRange(Some(tail))),
@@ -318,6 +352,10 @@ mod tests {
         for (tree, key, value) in ops {
             match value {
                 What::Put(value) => builder.put(*tree, key, value).unwrap(),
+                What::PutUntil(at_ms, value) => {
+                    let stamp = Stamp::new(*at_ms).encode();
+                    builder.put_kind(*tree, Kind::Expiring, key, &[&stamp, value]).unwrap();
+                }
                 What::Remove => builder.remove(*tree, key).unwrap(),
                 What::RemoveRange(end) => {
                     builder.remove_range(*tree, key, end.as_deref()).unwrap();
@@ -332,6 +370,10 @@ mod tests {
         let model = |op: BatchOp| {
             let what = match (op.kind, op.range) {
                 (Kind::Value, _) => What::Put(op.value(payload).to_vec()),
+                (Kind::Expiring, _) => {
+                    let (stamp, value) = Stamp::split(op.value(payload)).unwrap();
+                    What::PutUntil(stamp.at_ms, value.to_vec())
+                }
                 (_, None) => What::Remove,
                 (..) => What::RemoveRange(op.range_end(payload).map(<[u8]>::to_vec)),
             };
@@ -347,8 +389,9 @@ mod tests {
         builder.remove(300, b"").unwrap();
         builder.remove_range(2, b"from", Some(b"to")).unwrap();
         builder.remove_range(3, b"on", None).unwrap();
+        builder.put_kind(1, Kind::Expiring, b"e", &[&Stamp::new(0x0102).encode(), b"v"]).unwrap();
         let expected = [
-            &[0x2A, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0][..],
+            &[0x2A, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0][..],
             &[1, 0, 3],
             b"key",
             &[5],
@@ -360,6 +403,10 @@ mod tests {
             b"to",
             &[3, 4, 2],
             b"on",
+            &[1, 5, 1],
+            b"e",
+            &[9, 2, 1, 0, 0, 0, 0, 0, 0],
+            b"v",
         ]
         .concat();
         assert_eq!(builder.seal(42), expected);
@@ -391,6 +438,17 @@ mod tests {
         let mut bytes = build(&[(1, b"k".to_vec(), What::Remove)], 1);
         bytes[BATCH_HEADER_BYTES + 1] = Kind::LargeValue as u8;
         assert_eq!(Batch::decode(&bytes).unwrap_err().offset, BATCH_HEADER_BYTES + 1);
+    }
+
+    #[test]
+    fn a_stamp_that_is_cut_or_of_a_large_value_is_refused() {
+        let mut builder = BatchBuilder::new();
+        let stamp = Stamp { at_ms: 7, is_large: true }.encode();
+        builder.put_kind(1, Kind::Expiring, b"k", &[&stamp, b"v"]).unwrap();
+        assert_eq!(Batch::decode(builder.seal(1)).unwrap_err().offset, BATCH_HEADER_BYTES + 5);
+        let mut builder = BatchBuilder::new();
+        builder.put_kind(1, Kind::Expiring, b"k", &[&stamp[1..]]).unwrap();
+        assert_eq!(Batch::decode(builder.seal(1)).unwrap_err().offset, BATCH_HEADER_BYTES + 5);
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Learned {
     pub(super) fn newest_at(&self, nth: u64, seq: SeqNo) -> Option<&Version> {
         let version = self.versions.nth(usize::try_from(nth).ok()?)?;
         let newest = self.newest(self.trees.get(version.tree())?, version.key())?.up_to(seq)?;
-        (std::ptr::eq(newest, version) && version.kind() == Kind::Value).then_some(version)
+        (std::ptr::eq(newest, version) && version.kind() != Kind::Tombstone).then_some(version)
     }
 
     pub(super) fn contains_tree(&self, tree: TreeId) -> bool {

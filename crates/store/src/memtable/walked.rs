@@ -29,7 +29,7 @@ impl Memtable {
     /// that were found dead and have values in the record are dead no more.
     #[inline]
     pub(crate) fn finish_record(&self, record: &Record, operations: BatchOps<'_>) {
-        let values = operations.filter(|operation| operation.kind == Kind::Value);
+        let values = operations.filter(|operation| operation.kind != Kind::Tombstone);
         self.dead.record_inserted(
             &self.bytes,
             record.memory_bytes(),

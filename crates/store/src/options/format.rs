@@ -1,8 +1,9 @@
 //! The bytes of a keyspace's options in the manifest; `docs/format/manifest.md` describes them. No
 //! I/O here.
 
-use super::KeyspaceOptions;
+use super::{KeyspaceOptions, Lifetime};
 use crate::{
+    expiry::MILLIS_MAX,
     partition::Partitioning,
     table::{BlockIndexKind, Compression, StringCoding, TableLayout, Training},
 };
@@ -11,6 +12,9 @@ use crate::{
 pub(super) const PLAIN_VERSION: u8 = 1;
 /// The version of the encoded options of a keyspace with partitions.
 const PARTITIONED_VERSION: u8 = 2;
+/// Added to the version of a keyspace whose entries live for a limited time. Eight bytes with that
+/// time in milliseconds then follow the options of tables.
+const LIMITED: u8 = 2;
 
 /// In the index's byte, the two bits from this one on say how keys are coded. They are 0 by
 /// default, so that options written without them keep their meaning.
@@ -30,6 +34,8 @@ impl KeyspaceOptions {
             Partitioning::None => PLAIN_VERSION,
             _ => PARTITIONED_VERSION,
         };
+        let lifetime_ms = self.lifetime.unwrap_or_default().millis();
+        let version = version + if lifetime_ms > 0 { LIMITED } else { 0 };
         let index = table.index.to_byte()
             | table.string_coding.to_byte() << CODING_SHIFT
             | table.training.to_byte() << TRAINING_SHIFT;
@@ -37,6 +43,9 @@ impl KeyspaceOptions {
         bytes.extend([table.filter_bits_per_key, table.restart_interval]);
         bytes.extend(table.block_bytes.to_le_bytes());
         bytes.extend(table.large_value_bytes.to_le_bytes());
+        if lifetime_ms > 0 {
+            bytes.extend(lifetime_ms.to_le_bytes());
+        }
         self.partitions.encode(&mut bytes);
         bytes
     }
@@ -53,6 +62,17 @@ impl KeyspaceOptions {
             return Err(format!("keyspace options of {} bytes", bytes.len()));
         };
         let [version, index, compression, filter_bits_per_key, restart_interval, rest @ ..] = table;
+        let mut lifetime_ms = 0;
+        let (mut version, mut behind) = (version, behind);
+        if let PLAIN_VERSION | PARTITIONED_VERSION = version.wrapping_sub(LIMITED)
+            && let Some((millis, after)) = behind.split_first_chunk()
+        {
+            lifetime_ms = u64::from_le_bytes(*millis);
+            if !(1..=MILLIS_MAX).contains(&lifetime_ms) {
+                return Err(format!("a lifetime of {lifetime_ms} milliseconds"));
+            }
+            (version, behind) = (version - LIMITED, after);
+        }
         let partitions = match version {
             PLAIN_VERSION if behind.is_empty() => Partitioning::None,
             PLAIN_VERSION => {
@@ -80,6 +100,7 @@ impl KeyspaceOptions {
             }
             .into(),
             partitions,
+            lifetime: Some(Lifetime::of(lifetime_ms)),
         };
         options.check().map_err(|error| error.to_string())?;
         Ok(options)
@@ -88,6 +109,8 @@ impl KeyspaceOptions {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -114,11 +137,20 @@ mod tests {
             ),
             (Partitioning::Function("f".into()), 2, &[4, 1, 0, 0, 0, b'f']),
         ] {
-            let options = KeyspaceOptions { table: table.into(), partitions };
-            let table = [version, 0x51, 0, 9, 16, 0, 0x10, 0, 0, 3, 2, 1, 0];
-            let bytes = [&table[..], expected].concat();
-            assert_eq!(options.encode(), bytes, "{:?}", options.partitions);
-            assert_eq!(KeyspaceOptions::decode(&bytes), Ok(options));
+            for (lifetime, limited, millis) in [
+                (Lifetime::Endless, 0, &[][..]),
+                (Lifetime::For(Duration::from_millis(0x0102)), 2, &[2, 1, 0, 0, 0, 0, 0, 0]),
+            ] {
+                let (lifetime, partitions) = (Some(lifetime), partitions.clone());
+                let options = KeyspaceOptions { table: table.into(), partitions, lifetime };
+                let table = [version + limited, 0x51, 0, 9, 16, 0, 0x10, 0, 0, 3, 2, 1, 0];
+                let bytes = [&table[..], millis, expected].concat();
+                assert_eq!(options.encode(), bytes, "{:?}", options.partitions);
+                assert_eq!(KeyspaceOptions::decode(&bytes), Ok(options));
+                for cut in 0..bytes.len() {
+                    assert!(KeyspaceOptions::decode(&bytes[..cut]).is_err());
+                }
+            }
         }
     }
 }

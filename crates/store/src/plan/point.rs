@@ -12,6 +12,7 @@ use rhumb_sync::{
 use super::{BlockRequest, Plan, Progress, drive_from};
 use crate::{
     error::{Error, Result},
+    expiry::{Millis, STAMP_BYTES, Stamp},
     slice::{BlockRef, Slice},
     table::{Bracket, Hit, KeyHash, Lookup, Table},
     types::SeqNo,
@@ -27,6 +28,45 @@ pub(crate) enum Found {
     Value(Slice),
     /// The value is stored outside its table's blocks, at this place.
     Large(LargeRef),
+    /// The stamp of an entry that expires, and then its value, or its place in the files of this
+    /// table. Whether the entry is to be seen depends on the reader's time ([`Found::at`]).
+    Expiring(Slice, Option<Arc<Table>>),
+}
+
+impl Found {
+    /// What a reader at a time sees of this: everything but [`Found::Expiring`]. The time is asked
+    /// for only if it matters.
+    #[inline]
+    pub(crate) fn at(self, now_ms: impl FnOnce() -> Millis) -> Result<Self> {
+        match self {
+            Self::Expiring(value, table) => unexpired(value, table, now_ms()),
+            found => Ok(found),
+        }
+    }
+
+    /// The time at which an entry expires, if it does.
+    pub(crate) fn expires_ms(&self) -> Option<Millis> {
+        let Self::Expiring(value, _) = self else { return None };
+        Stamp::split(value).map(|(stamp, _)| stamp.at_ms)
+    }
+}
+
+/// What a reader sees of an entry that expires.
+#[cold]
+#[inline(never)]
+fn unexpired(value: Slice, table: Option<Arc<Table>>, now_ms: Millis) -> Result<Found> {
+    let Some((stamp, _)) = Stamp::split(&value) else {
+        return Err(Error::Internal("an entry that expires has a stamp".into()));
+    };
+    if stamp.has_expired(now_ms) {
+        return Ok(Found::Nothing);
+    }
+    let value = value.without_first(STAMP_BYTES);
+    if !stamp.is_large {
+        return Ok(Found::Value(value));
+    }
+    let table = table.ok_or(Error::Internal("a large value is in the files of a table".into()))?;
+    Ok(Found::Large(LargeRef { table, pointer: value }))
 }
 
 /// A value that is stored outside its table's blocks.
@@ -308,13 +348,19 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
             Lookup::Absent | Lookup::Unsure(_) if removed > 0 => Progress::Done(Found::Nothing),
             Lookup::Absent | Lookup::Unsure(_) => return None,
             Lookup::Tombstone(_) => Progress::Done(Found::Nothing),
-            Lookup::Value(seq, _) | Lookup::Large(seq, _) if seq < removed => {
+            Lookup::Value(seq, _) | Lookup::Large(seq, _) | Lookup::Expiring(seq, _)
+                if seq < removed =>
+            {
                 Progress::Done(Found::Nothing)
             }
             Lookup::Value(_, value) => Progress::Done(Found::Value(value)),
             Lookup::Large(_, pointer) => {
                 let table = Arc::clone(self.candidate(at)??);
                 Progress::Done(Found::Large(LargeRef { table, pointer }))
+            }
+            Lookup::Expiring(_, value) => {
+                let table = Arc::clone(self.candidate(at)??);
+                Progress::Done(Found::Expiring(value, Some(table)))
             }
             Lookup::Need(block) => {
                 let table = Arc::clone(self.candidate(at)??);
@@ -375,10 +421,11 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
 }
 
 /// The value that a read found, waiting for the disk if it is stored outside its table's blocks;
-/// `None` if it found none.
+/// `None` if it found none. The entry is one that the reader sees ([`Found::at`]).
 #[inline]
 pub(crate) fn load(found: Found) -> Result<Option<Slice>> {
     match found {
+        Found::Expiring(..) => Err(Error::Internal("a read ends at the reader's time".into())),
         Found::Value(value) => Ok(Some(value)),
         Found::Large(large) => large.table.read_large(&large.pointer).map(Some),
         Found::Nothing => Ok(None),

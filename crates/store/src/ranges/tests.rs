@@ -11,8 +11,12 @@ use crate::{
     keys::key_after,
     slice::Slice,
     types::{KEY_BYTES_MAX, SeqNo},
-    version::retain::Retain,
+    version::retain::{Readers, Retain},
 };
+
+fn readers(snapshots: Vec<SeqNo>) -> Readers {
+    Readers { snapshots, time_ms: 0 }
+}
 
 /// Keys that share long beginnings, and some that do not.
 fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -126,7 +130,7 @@ proptest! {
         more in vec(key(), 1..8),
         snapshots in vec(0..140_u64, 0..4),
     ) {
-        let retain = Retain::new(snapshots, false);
+        let retain = Retain::new(readers(snapshots), false);
         let ranges = log_of(&all).retained(retain.snapshots());
         let joined = all.iter().map(|one| Ranges::of(&one.from, one.to.as_ref(), one.seq));
         let joined = Ranges::union(joined.collect());
@@ -206,7 +210,7 @@ proptest! {
         snapshots in vec(0..140_u64, 0..4),
         edits in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        let retain = Retain::new(snapshots, false);
+        let retain = Retain::new(readers(snapshots), false);
         let ranges = log_of(&all).retained(retain.snapshots()).closed(b"z");
         let mut bytes = ranges.encode();
         if ranges.is_empty() {

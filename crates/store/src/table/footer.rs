@@ -7,11 +7,12 @@ use super::{
     TableMeta,
     format::{
         COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, FILE_ALIGN_BYTES, FOOTER_BYTES,
-        FORMAT_VERSION, FORMAT_VERSION_RANGES, MAGIC, PAGE_BYTES, SECTION_HEADER_BYTES,
-        TABLE_BYTES_MIN,
+        FORMAT_VERSION, FORMAT_VERSION_BOTH, FORMAT_VERSION_EXPIRIES, FORMAT_VERSION_RANGES, MAGIC,
+        PAGE_BYTES, SECTION_HEADER_BYTES, TABLE_BYTES_MIN,
     },
 };
 use crate::{
+    expiry::Expiries,
     types::{FileId, KEY_BYTES_MAX},
     varint,
 };
@@ -50,6 +51,8 @@ pub(crate) struct Footer {
     /// between the filter and the properties.
     pub(crate) ranges: SectionExtent,
     pub(crate) properties: SectionExtent,
+    /// True if entries expire.
+    pub(crate) has_expiries: bool,
 }
 
 impl Footer {
@@ -62,8 +65,12 @@ impl Footer {
             out.extend_from_slice(&extent.offset.to_le_bytes());
             out.extend_from_slice(&extent.len.to_le_bytes());
         }
-        let has_ranges = self.ranges.len > 0;
-        let version = if has_ranges { FORMAT_VERSION_RANGES } else { FORMAT_VERSION };
+        let version = match (self.ranges.len > 0, self.has_expiries) {
+            (false, false) => FORMAT_VERSION,
+            (true, false) => FORMAT_VERSION_RANGES,
+            (false, true) => FORMAT_VERSION_EXPIRIES,
+            (true, true) => FORMAT_VERSION_BOTH,
+        };
         out.extend_from_slice(&version.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         let checksum = xxh3_64(&out);
@@ -86,9 +93,11 @@ impl Footer {
         if word(9) != checksum {
             return damaged("the footer's checksum", format!("{:016x}", word(9)));
         }
-        let has_ranges = match half(64) {
-            FORMAT_VERSION => false,
-            FORMAT_VERSION_RANGES => true,
+        let (has_ranges, has_expiries) = match half(64) {
+            FORMAT_VERSION => (false, false),
+            FORMAT_VERSION_RANGES => (true, false),
+            FORMAT_VERSION_EXPIRIES => (false, true),
+            FORMAT_VERSION_BOTH => (true, true),
             other => return Err(FooterError::Version(other)),
         };
         let extent = |i| SectionExtent { offset: word(i), len: word(i + 1) };
@@ -105,6 +114,7 @@ impl Footer {
             filter,
             ranges,
             properties,
+            has_expiries,
         };
         let mut end = u64::from(footer.data_pages) * PAGE_BYTES as u64;
         let ranges = has_ranges.then_some(ranges);
@@ -209,8 +219,11 @@ pub(crate) fn encode_properties(meta: &TableMeta, written: &Written) -> Vec<u8> 
         varint::put(&mut out, key.len() as u64);
         out.extend_from_slice(key);
     }
-    if meta.range_tombstones > 0 {
+    if meta.range_tombstones > 0 || meta.expiries.is_some() {
         out.extend_from_slice(&meta.range_tombstones.to_le_bytes());
+    }
+    if let Some(expiries) = &meta.expiries {
+        out.extend_from_slice(&expiries.encode());
     }
     out
 }
@@ -265,7 +278,11 @@ fn decode_fields(bytes: &mut &[u8], id: FileId, file_bytes: u64) -> Option<(Tabl
     let (smallest, largest) = (key()?, key()?);
     let range_tombstones = match bytes.is_empty() {
         true => 0,
-        false => take_array(bytes).map(u64::from_le_bytes).filter(|count| *count > 0)?,
+        false => take_array(bytes).map(u64::from_le_bytes)?,
+    };
+    let expiries = match bytes.is_empty() {
+        true => None,
+        false => Some(Expiries::decode(&take_array(bytes)?)?),
     };
     let meta = TableMeta {
         place: None,
@@ -280,6 +297,7 @@ fn decode_fields(bytes: &mut &[u8], id: FileId, file_bytes: u64) -> Option<(Tabl
         seq_min,
         seq_max,
         raw_bytes,
+        expiries,
     };
     let written = Written {
         keys,
@@ -312,6 +330,7 @@ mod tests {
             filter: extent(12388, 50),
             ranges: extent(12438, 0),
             properties: extent(12438, 90),
+            has_expiries: false,
         }
     }
 
@@ -332,7 +351,10 @@ mod tests {
         let mut footer = footer();
         footer.ranges.len = 40;
         footer.properties.offset += 40;
-        assert_eq!(Footer::decode(&footer.encode(), 16384), Ok(footer));
+        for has_expiries in [true, false] {
+            footer.has_expiries = has_expiries;
+            assert_eq!(Footer::decode(&footer.encode(), 16384), Ok(footer));
+        }
         // Too short for a section's header.
         footer.ranges.len = 16;
         footer.properties.offset -= 24;

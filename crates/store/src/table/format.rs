@@ -53,6 +53,10 @@ pub(crate) const FORMAT_VERSION: u32 = 3;
 /// The version of a table with range tombstones, so that no program overlooks them. A reader
 /// refuses any other version.
 pub(crate) const FORMAT_VERSION_RANGES: u32 = 4;
+/// The version of a table with entries that expire, so that no program shows them afterwards.
+pub(crate) const FORMAT_VERSION_EXPIRIES: u32 = 5;
+/// The version of a table with both.
+pub(crate) const FORMAT_VERSION_BOTH: u32 = 6;
 /// Bytes of the footer, which ends the file.
 pub(crate) const FOOTER_BYTES: usize = 88;
 /// The fewest bytes of a table: a page of data, the sections and the footer.

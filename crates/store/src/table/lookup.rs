@@ -33,6 +33,8 @@ pub(crate) enum Lookup {
     Value(SeqNo, Slice),
     /// The pointer to its value ([`Table::read_large`]), as of the write of this number.
     Large(SeqNo, Slice),
+    /// Its stamp, and then its value or the pointer to it, as of the write of this number.
+    Expiring(SeqNo, Slice),
     /// Unknown until this block is in memory ([`Table::read_block`], [`Table::lookup_in`]).
     Need(u32),
     /// The block that the index names does not hold the key, and the key does not belong between
@@ -324,6 +326,7 @@ impl Table {
             Kind::Tombstone => Lookup::Tombstone(seq),
             Kind::Value => Lookup::Value(seq, value(found.value_start, found.value_len)),
             Kind::LargeValue => Lookup::Large(seq, value(found.value_start, found.value_len)),
+            Kind::Expiring => Lookup::Expiring(seq, value(found.value_start, found.value_len)),
         }
     }
 }

@@ -20,6 +20,7 @@ use rhumb_sync::{mapping::Gauge, primitive::Mutex, process::Process};
 
 use crate::{
     error::{Corruption, Error, Result},
+    expiry::Expiries,
     io::{FileSystem, ReadMode, ReadableFile, engine::ReadEngine, open_files::OpenFiles, retry},
     types::{FileId, SeqNo},
 };
@@ -198,6 +199,8 @@ pub struct TableMeta {
     pub seq_max: SeqNo,
     /// Bytes of all keys and values as they were given, before any encoding.
     pub raw_bytes: u64,
+    /// When its entries expire; none if none of them does.
+    pub expiries: Option<Expiries>,
 }
 
 impl TableMeta {

@@ -113,7 +113,7 @@ mod tests {
             Database::builder(DIR).file_system(Arc::new(fs.clone())).background_threads(0);
         let db = builder.open().unwrap();
         let table = TableOptions { large_value_bytes: Some(1_000), ..TableOptions::default() };
-        let options = KeyspaceOptions { table, partitions };
+        let options = KeyspaceOptions { table, partitions, ..KeyspaceOptions::default() };
         let keyspace = db.keyspace("k", options).unwrap();
         (fs, db, keyspace)
     }

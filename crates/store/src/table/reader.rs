@@ -23,7 +23,7 @@ use super::{
         Footer, FooterError, Mismatch, SectionExtent, Written, decode_properties, section_payload,
     },
     format::{
-        FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION_RANGES, PAGE_BYTES, SECTION_FILTER,
+        FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION_BOTH, PAGE_BYTES, SECTION_FILTER,
         SECTION_INDEX, SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
     },
     hash::KeyHash,
@@ -459,6 +459,10 @@ fn load(ctx: &TableContext, file: Arc<dyn ReadableFile>, path: &Path, id: FileId
         let expected = "as many range tombstones as the properties say";
         return Err(Error::corrupt(path, footer.properties.offset, expected, "none"));
     }
+    if meta.expiries.is_some() != footer.has_expiries {
+        let expected = "times of entries that expire, as the version of the table says";
+        return Err(Error::corrupt(path, footer.properties.offset, expected, "otherwise"));
+    }
     Ok(Parts { file, footer, index, filter, ranges, meta, written })
 }
 
@@ -494,7 +498,7 @@ fn footer_error(path: &Path, offset: u64, error: FooterError) -> Error {
         FooterError::Version(version) => Error::Unsupported {
             path: path.to_owned(),
             what: format!(
-                "table format {version}, and this program reads up to {FORMAT_VERSION_RANGES}"
+                "table format {version}, and this program reads up to {FORMAT_VERSION_BOTH}"
             ),
         },
     }

@@ -25,10 +25,11 @@ use super::{
     reader::Table,
     shared::SharedWriter,
     table_path, value_path,
-    values::ValueWriter,
+    values::{ValuePointer, ValueWriter},
 };
 use crate::{
     error::{Error, Result},
+    expiry::{ExpiriesBuilder, Millis, Stamp},
     io::FileSystem,
     ranges::{Ranges, last_below},
     types::{FileId, KEY_BYTES_MAX, Kind, SeqNo, VALUE_BYTES_MAX, compare_entries},
@@ -72,6 +73,7 @@ pub(crate) struct TableWriter {
     last_seq: SeqNo,
     cost: CostEstimate,
     ranges: Ranges,
+    expiries: ExpiriesBuilder,
     meta: TableMeta,
     keys: u64,
     /// Counts the memory of the writer.
@@ -125,7 +127,9 @@ impl TableWriter {
                 seq_min: SeqNo::MAX,
                 seq_max: 0,
                 raw_bytes: 0,
+                expiries: None,
             },
+            expiries: ExpiriesBuilder::default(),
             ranges: Ranges::default(),
             keys: 0,
             options,
@@ -157,6 +161,9 @@ impl TableWriter {
         if kind == Kind::LargeValue {
             return Err(Error::Internal("large values come from their table".into()));
         }
+        if kind == Kind::Expiring {
+            return self.add_expiring(key, seq, value);
+        }
         if value.len() > self.options.large_value_bytes as usize {
             self.check(key, seq)?;
             let pointer = self.values()?.put(value)?;
@@ -164,6 +171,52 @@ impl TableWriter {
         }
         self.check(key, seq)?;
         self.accept(key, seq, kind, value, value.len() as u64)
+    }
+
+    /// [`TableWriter::add`] for an entry that expires.
+    fn add_expiring(&mut self, key: &[u8], seq: SeqNo, value: &[u8]) -> Result<()> {
+        let Some((stamp, bytes)) = Stamp::split(value).filter(|(stamp, _)| !stamp.is_large) else {
+            return Err(Error::Internal("an entry that expires has a stamp".into()));
+        };
+        self.check(key, seq)?;
+        self.expiries.add(stamp.at_ms);
+        if bytes.len() > self.options.large_value_bytes as usize {
+            let pointer = self.values()?.put(bytes)?;
+            return self.accept_expiring_large(key, seq, stamp.at_ms, pointer);
+        }
+        self.accept(key, seq, Kind::Expiring, value, bytes.len() as u64)
+    }
+
+    fn accept_expiring_large(
+        &mut self,
+        key: &[u8],
+        seq: SeqNo,
+        at_ms: Millis,
+        pointer: ValuePointer,
+    ) -> Result<()> {
+        let stamp = Stamp { at_ms, is_large: true };
+        let place = [&stamp.encode()[..], &pointer.encode()].concat();
+        self.accept(key, seq, Kind::Expiring, &place, pointer.len)
+    }
+
+    /// Adds an entry that expires and whose large value is in `source`, as
+    /// [`TableWriter::add_large_from`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`TableWriter::add_large_from`].
+    pub(crate) fn add_expiring_large_from(
+        &mut self,
+        key: &[u8],
+        seq: SeqNo,
+        source: &Table,
+        (at_ms, pointer): (Millis, &[u8]),
+    ) -> Result<()> {
+        self.check(key, seq)?;
+        let pointer = source.value_pointer(pointer)?;
+        let pointer = self.values()?.copy(source.value_file()?, pointer)?;
+        self.expiries.add(at_ms);
+        self.accept_expiring_large(key, seq, at_ms, pointer)
     }
 
     /// Adds an entry whose large value is that which `pointer` names in `source`: copies it from
@@ -265,6 +318,7 @@ impl TableWriter {
         }
         self.meta.largest = self.last_key.as_slice().into();
         self.record_ranges();
+        self.meta.expiries = self.expiries.finish();
         let data_pages = self.out.finish_data()?;
         self.write_tail(data_pages)?;
         self.meta.file_bytes = self.out.len();
@@ -443,6 +497,7 @@ impl TableWriter {
             block_count: self.block_count,
             ..Footer::default()
         };
+        footer.has_expiries = self.meta.expiries.is_some();
         let filter = self.filter.encode();
         let ranges = self.ranges.encode();
         let sections = [

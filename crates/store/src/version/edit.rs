@@ -4,6 +4,7 @@
 //! an edit fits the catalog is decided by [`super::state::CatalogState`].
 
 use crate::{
+    expiry::Millis,
     log::Lsn,
     table::TableMeta,
     types::{FileId, SeqNo, TreeId},
@@ -100,6 +101,12 @@ pub(crate) enum Edit {
         root: TreeId,
         /// Its name.
         name: Box<[u8]>,
+    },
+    /// Entries that expire before this time have been left out somewhere: the database's clock must
+    /// not go back before it.
+    Clock {
+        /// Milliseconds since the Unix epoch.
+        ms: Millis,
     },
     /// A partition is dropped that the manifest does not know: its creation is in the log.
     RetireTree {

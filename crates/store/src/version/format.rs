@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::edit::{Edit, FILE_ID_END, VersionEdit};
 use crate::{
     error::{Error, Result},
+    expiry::{Expiries, MILLIS_MAX},
     log::{
         format::segment::BASE_LSN_MAX,
         frame::{FrameHeader, FrameSeed, PAYLOAD_BYTES_MAX},
@@ -161,6 +162,40 @@ impl VersionEdit {
     }
 }
 
+/// The parts of a table's description that not every table has.
+#[derive(Clone, Copy)]
+struct Parts {
+    is_shared: bool,
+    has_ranges: bool,
+    has_expiries: bool,
+}
+
+impl Parts {
+    fn of(meta: &TableMeta) -> Self {
+        Self {
+            is_shared: meta.place.is_some(),
+            has_ranges: meta.range_tombstones > 0,
+            has_expiries: meta.expiries.is_some(),
+        }
+    }
+
+    /// The tag of the edit that adds the table.
+    fn tag(self) -> u8 {
+        match (self.is_shared, self.has_ranges) {
+            _ if self.has_expiries => 16,
+            (false, false) => 5,
+            (true, false) => 13,
+            (false, true) => 14,
+            (true, true) => 15,
+        }
+    }
+
+    /// The byte after a tag 16.
+    fn flags(self) -> u8 {
+        u8::from(self.is_shared) | u8::from(self.has_ranges) << 1
+    }
+}
+
 struct Encoder(Vec<u8>);
 
 impl Encoder {
@@ -205,12 +240,11 @@ impl Encoder {
                 self.u32(*new);
             }
             Edit::AddTable { tree, level, meta } => {
-                self.u8(match (meta.place, meta.range_tombstones) {
-                    (None, 0) => 5,
-                    (Some(_), 0) => 13,
-                    (None, _) => 14,
-                    (Some(_), _) => 15,
-                });
+                let parts = Parts::of(meta);
+                self.u8(parts.tag());
+                if parts.has_expiries {
+                    self.u8(parts.flags());
+                }
                 self.u32(*tree);
                 self.u8(*level);
                 if let Some(TablePlace { file, offset }) = meta.place {
@@ -220,6 +254,9 @@ impl Encoder {
                 self.table(meta);
                 if meta.range_tombstones > 0 {
                     self.u64(meta.range_tombstones);
+                }
+                if let Some(expiries) = &meta.expiries {
+                    self.0.extend_from_slice(&expiries.encode());
                 }
             }
             Edit::RemoveTable { tree, level, id } => {
@@ -242,6 +279,10 @@ impl Encoder {
             Edit::LastSeq { seq } => {
                 self.u8(9);
                 self.u64(*seq);
+            }
+            Edit::Clock { ms } => {
+                self.u8(17);
+                self.u64(*ms);
             }
             Edit::CreatePartition { .. } | Edit::DropPartition { .. } | Edit::RetireTree { .. } => {
                 self.partition_edit(edit);
@@ -364,7 +405,8 @@ impl<'a> Decoder<'a> {
                 old: self.u32("a sub-tree")?,
                 new: self.u32("a sub-tree")?,
             },
-            tag @ (5 | 13 | 14 | 15) => self.add_table(tag)?,
+            tag @ (5 | 13 | 14 | 15 | 16) => self.add_table(tag)?,
+            17 => Edit::Clock { ms: self.u64_to(MILLIS_MAX, "a time below 2^63 milliseconds")? },
             6 => Edit::RemoveTable {
                 tree: self.u32("a sub-tree")?,
                 level: self.level()?,
@@ -389,23 +431,29 @@ impl<'a> Decoder<'a> {
                 Edit::DropPartition { root: self.u32("a sub-tree")?, name: self.partition_name()? }
             }
             12 => Edit::RetireTree { tree: self.u32("a sub-tree")?, segment: self.file_id()? },
-            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 15" }),
+            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 17" }),
         })
     }
 
     /// Reads a table: one with a file of its own or in a shared file, without or with range
-    /// tombstones.
+    /// tombstones, without or with entries that expire.
     fn add_table(&mut self, tag: u8) -> Result<Edit, EditFault> {
+        let flags = match tag {
+            16 => self.u8("the parts of a table")?,
+            _ => 0,
+        };
+        if flags > 3 {
+            return Err(EditFault { offset: self.offset - 1, expected: "the parts of a table" });
+        }
         let (tree, level) = (self.u32("a sub-tree")?, self.level()?);
-        let place = match tag {
-            13 | 15 => {
-                let file = self.file_id()?;
-                Some(TablePlace { file, offset: self.u64("a place in a file")? })
-            }
-            _ => None,
+        let place = if matches!(tag, 13 | 15) || flags & 1 != 0 {
+            let file = self.file_id()?;
+            Some(TablePlace { file, offset: self.u64("a place in a file")? })
+        } else {
+            None
         };
         let mut meta = self.table(place)?;
-        if matches!(tag, 14 | 15) {
+        if matches!(tag, 14 | 15) || flags & 2 != 0 {
             let start = self.offset;
             let expected = "a number of range tombstones over 0";
             meta.range_tombstones = self.u64(expected)?;
@@ -413,7 +461,19 @@ impl<'a> Decoder<'a> {
                 return Err(EditFault { offset: start, expected });
             }
         }
+        if tag == 16 {
+            meta.expiries = Some(self.expiries(meta.entries)?);
+        }
         Ok(Edit::AddTable { tree, level, meta })
+    }
+
+    /// Reads when the entries of a table expire, which has this many in all.
+    fn expiries(&mut self, entries: u64) -> Result<Expiries, EditFault> {
+        let fault = self.fault("the times at which entries expire");
+        let bytes = self.bytes.get(self.offset..).and_then(<[u8]>::first_chunk);
+        let read = bytes.and_then(Expiries::decode).filter(|read| read.entries <= entries);
+        self.offset += Expiries::BYTES;
+        read.ok_or(fault)
     }
 
     fn partition_name(&mut self) -> Result<Box<[u8]>, EditFault> {
@@ -444,6 +504,7 @@ impl<'a> Decoder<'a> {
             seq_min: self.u64("a sequence number")?,
             seq_max: self.u64_to(SEQ_END - 1, "a sequence number below 2^56")?,
             raw_bytes: self.u64("a length")?,
+            expiries: None,
             smallest: self.string(KEY_BYTES_MAX, "a key of up to 64 KiB")?.into(),
             largest: self.string(KEY_BYTES_MAX, "a key of up to 64 KiB")?.into(),
         };

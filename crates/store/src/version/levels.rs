@@ -8,8 +8,9 @@ use rhumb_model::{code, search};
 use rhumb_sync::primitive::{Arc, Mutex};
 
 use crate::{
+    expiry::Millis,
     ranges::{RangeSpan, Ranges},
-    table::{DataSize, Table},
+    table::{DataSize, KeyHash, Table},
     types::{FileId, SeqNo},
 };
 
@@ -26,6 +27,10 @@ pub(crate) struct Levels {
     filled: Box<[u8]>,
     /// True if any table has range tombstones.
     has_ranges: bool,
+    /// The first time at which an entry of a table expires, if any does.
+    first_expiry_ms: Option<Millis>,
+    /// The first time at which all entries of a table have expired, if they do.
+    first_end_ms: Option<Millis>,
     /// The live snapshots at the last time that no table was found to be hidden from them.
     looked_through: Mutex<Option<Vec<SeqNo>>>,
 }
@@ -185,7 +190,33 @@ impl Levels {
             || sorted.iter().any(|level| !level.ranged.is_empty());
         let filled = sorted.iter().zip(0..).filter(|(level, _)| !level.tables.is_empty());
         let filled = filled.map(|(_, at)| at).collect();
-        Self { l0, l0_codes, sorted, filled, has_ranges, looked_through: Mutex::default() }
+        let metas = || l0.iter().chain(sorted.iter().flat_map(Level::tables)).map(|t| t.meta());
+        let first_expiry_ms = metas().filter_map(|meta| Some(meta.expiries?.first_ms)).min();
+        let ends = metas().filter_map(|meta| {
+            let expiries = meta.expiries.filter(|expiries| expiries.entries == meta.entries)?;
+            Some(expiries.last_ms())
+        });
+        let first_end_ms = first_expiry_ms.and_then(|_| ends.min());
+        Self {
+            l0_codes,
+            filled,
+            has_ranges,
+            first_expiry_ms,
+            first_end_ms,
+            looked_through: Mutex::default(),
+            l0,
+            sorted,
+        }
+    }
+
+    /// The first time at which an entry of a table expires, if any does.
+    pub(crate) fn first_expiry_ms(&self) -> Option<Millis> {
+        self.first_expiry_ms
+    }
+
+    /// The first time at which all entries of a table have expired, if they do.
+    pub(crate) fn first_end_ms(&self) -> Option<Millis> {
+        self.first_end_ms
     }
 
     /// Returns true if range tombstones may hide whole tables, as far as is known.
@@ -318,11 +349,13 @@ impl Levels {
         self.sorted.iter().skip(level).any(|l| !l.overlapping(smallest, largest).is_empty())
     }
 
-    /// Returns true if a table may have an entry of this key, by the bounds of its keys. O(tables
-    /// of level 0 + levels log tables).
-    pub(crate) fn may_hold(&self, key: &[u8]) -> bool {
-        let covers = |t: &Arc<Table>| *t.meta().smallest <= *key && *t.meta().largest >= *key;
-        self.l0.iter().any(covers) || self.deeper_overlaps(0, key, key)
+    /// Returns true if a table may have an entry of this key, by the bounds of its keys; with
+    /// `by_filters`, by their filters as well. O(tables of level 0 + levels log tables).
+    pub(crate) fn may_hold(&self, key: &[u8], by_filters: bool) -> bool {
+        let may = |table: &Arc<Table>| !by_filters || table.may_contain(KeyHash::of(key));
+        let covers = |t: &&Arc<Table>| *t.meta().smallest <= *key && *t.meta().largest >= *key;
+        self.l0.iter().filter(covers).any(may)
+            || self.sorted.iter().filter_map(|level| level.table_for(key)).any(may)
     }
 
     /// These levels without the tables in `remove`, and with those in `add`.

@@ -4,13 +4,29 @@
 //! sees none but the newest. So of each key the newest version of each stripe stays. In the
 //! deepest level, a tombstone that every snapshot sees has nothing left to hide, and a value that
 //! every snapshot sees no longer needs its sequence number.
+//!
+//! An entry that has expired for every reader is like a tombstone.
 
-use crate::types::{Kind, SeqNo};
+use crate::{
+    expiry::{Millis, Stamp},
+    types::{Kind, SeqNo},
+};
+
+/// All readers that there may be: the live snapshots, and those that begin later.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readers {
+    /// The sequence numbers of the live snapshots.
+    pub(crate) snapshots: Vec<SeqNo>,
+    /// The earliest time of any of them.
+    pub(crate) time_ms: Millis,
+}
 
 /// Decides for entries in order: keys ascending, versions newest first.
 pub(crate) struct Retain {
     /// Ascending.
     snapshots: Vec<SeqNo>,
+    /// What has expired by then has for every reader.
+    time_ms: Millis,
     deepest: bool,
     key: Vec<u8>,
     /// The stripe of the last version of `key`; `None` before the first key.
@@ -18,11 +34,20 @@ pub(crate) struct Retain {
 }
 
 impl Retain {
-    /// Decides for `snapshots`; `deepest` says that no older version of any key lies elsewhere.
-    pub(crate) fn new(mut snapshots: Vec<SeqNo>, deepest: bool) -> Self {
+    /// Decides for `readers`; `deepest` says that no older version of any key lies elsewhere.
+    pub(crate) fn new(readers: Readers, deepest: bool) -> Self {
+        let Readers { mut snapshots, time_ms } = readers;
         snapshots.sort_unstable();
         snapshots.dedup();
-        Self { snapshots, deepest, key: Vec::new(), stripe: None }
+        Self { snapshots, time_ms, deepest, key: Vec::new(), stripe: None }
+    }
+
+    /// An entry as all readers see it: one that has expired is a tombstone.
+    #[inline]
+    pub(crate) fn seen<'v>(&self, kind: Kind, value: &'v [u8]) -> (Kind, &'v [u8]) {
+        let has_expired =
+            || Stamp::split(value).is_some_and(|(stamp, _)| stamp.has_expired(self.time_ms));
+        if kind == Kind::Expiring && has_expired() { (Kind::Tombstone, &[]) } else { (kind, value) }
     }
 
     /// Forgets the last key: the next entry belongs to another LSM tree.
@@ -76,7 +101,7 @@ impl Retain {
         let settled = self.deepest && stripe == 0;
         match kind {
             Kind::Tombstone if settled => None,
-            Kind::Value | Kind::LargeValue if settled => Some(0),
+            Kind::Value | Kind::LargeValue | Kind::Expiring if settled => Some(0),
             _ => Some(seq),
         }
     }
@@ -86,8 +111,22 @@ impl Retain {
 mod tests {
     use super::*;
 
+    fn readers(snapshots: &[SeqNo]) -> Readers {
+        Readers { snapshots: snapshots.to_vec(), time_ms: 100 }
+    }
+
+    #[test]
+    fn what_has_expired_for_all_is_a_tombstone() {
+        let retain = Retain::new(readers(&[]), false);
+        let value = |at_ms| [&Stamp::new(at_ms).encode()[..], b"v"].concat();
+        assert_eq!(retain.seen(Kind::Expiring, &value(100)), (Kind::Tombstone, &[][..]));
+        assert_eq!(retain.seen(Kind::Expiring, &value(101)), (Kind::Expiring, &value(101)[..]));
+        // A value that looks like one that expires.
+        assert_eq!(retain.seen(Kind::Value, &value(1)), (Kind::Value, &value(1)[..]));
+    }
+
     fn run(snapshots: &[SeqNo], deepest: bool, versions: &[(SeqNo, Kind)]) -> Vec<SeqNo> {
-        let mut retain = Retain::new(snapshots.to_vec(), deepest);
+        let mut retain = Retain::new(readers(snapshots), deepest);
         versions.iter().filter_map(|(seq, kind)| retain.judge(b"k", *seq, *kind)).collect()
     }
 
@@ -108,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_range_tombstone_hides_what_no_snapshot_sees_without_it() {
-        let retain = Retain::new(vec![5, 8], false);
+        let retain = Retain::new(readers(&[5, 8]), false);
         assert!(retain.is_hidden(6, &[7]));
         assert!(retain.is_hidden(6, &[9, 7]));
         assert!(!retain.is_hidden(5, &[7]), "the snapshot 5 sees the version");

@@ -1,29 +1,41 @@
-//! The sequence numbers that live snapshots read at: what flushes and compactions must keep.
+//! The moments that live snapshots read at: what flushes and compactions must keep.
 
 use std::collections::BTreeMap;
 
 use rhumb_sync::primitive::Mutex;
 
-use crate::types::SeqNo;
+use crate::{
+    expiry::Millis,
+    types::{Moment, SeqNo},
+};
 
-/// The sequence numbers that live snapshots read at, with the number of snapshots at each.
+/// The snapshots at one sequence number.
+struct Live {
+    count: usize,
+    /// The earliest of their times, also if that snapshot has ended.
+    now_ms: Millis,
+}
+
+/// The live snapshots, by the sequence numbers that they read at.
 #[derive(Default)]
-pub(crate) struct Snapshots(Mutex<BTreeMap<SeqNo, usize>>);
+pub(crate) struct Snapshots(Mutex<BTreeMap<SeqNo, Live>>);
 
 impl Snapshots {
-    /// Registers a snapshot at the number that `now` returns; meanwhile no list can be taken.
-    pub(crate) fn add(&self, now: impl FnOnce() -> SeqNo) -> SeqNo {
+    /// Registers a snapshot at the moment that `now` returns; meanwhile no list can be taken.
+    pub(crate) fn add(&self, now: impl FnOnce() -> Moment) -> Moment {
         let mut live = self.0.lock();
-        let seq = now();
-        *live.entry(seq).or_default() += 1;
-        seq
+        let moment = now();
+        let at = live.entry(moment.seq).or_insert(Live { count: 0, now_ms: moment.now_ms });
+        at.count += 1;
+        at.now_ms = at.now_ms.min(moment.now_ms);
+        moment
     }
 
     pub(crate) fn remove(&self, seq: SeqNo) {
         let mut live = self.0.lock();
-        if let Some(count) = live.get_mut(&seq) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(at) = live.get_mut(&seq) {
+            at.count -= 1;
+            if at.count == 0 {
                 live.remove(&seq);
             }
         }
@@ -52,6 +64,14 @@ impl Snapshots {
         self.0.lock().keys().copied().collect()
     }
 
+    /// The latest time at which something may have expired for all: no live snapshot has an earlier
+    /// one, and none that begins later does if the clock was at `now_ms` before the call.
+    pub(crate) fn time(&self, now_ms: Millis) -> Millis {
+        let live = self.0.lock();
+        // planted: expiry-snapshot-time
+        live.values().map(|at| at.now_ms).min().map_or(now_ms, |earliest| now_ms.min(earliest))
+    }
+
     /// No snapshot reads below this number, neither a live one nor any that begins later; `now`
     /// returns the number of one that would begin now.
     pub(crate) fn oldest(&self, now: impl FnOnce() -> SeqNo) -> SeqNo {
@@ -62,6 +82,6 @@ impl Snapshots {
 
     /// The number of live snapshots.
     pub(crate) fn count(&self) -> usize {
-        self.0.lock().values().sum()
+        self.0.lock().values().map(|at| at.count).sum()
     }
 }

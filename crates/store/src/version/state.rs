@@ -14,6 +14,7 @@ use super::{
     tracked::Tracked,
 };
 use crate::{
+    expiry::Millis,
     log::{LogStart, Lsn},
     table::TableMeta,
     types::{FileId, LEVELS_MAX, SeqNo, TreeId},
@@ -72,11 +73,13 @@ pub(crate) struct CatalogState {
     pub(crate) next_keyspace: u32,
     /// The greatest sequence number of a write that is in tables or was before the log's floor.
     pub(crate) last_seq: SeqNo,
+    /// The latest time by which the database has left out entries that had expired.
+    pub(crate) clock_ms: Millis,
 }
 
 /// The identity; the log's floor and its place; the next file, LSM tree and keyspace; and the last
-/// sequence number.
-type Numbers = (u64, (FileId, Lsn), (FileId, TreeId, u32), SeqNo);
+/// sequence number; the clock.
+type Numbers = (u64, (FileId, Lsn), (FileId, TreeId, u32), SeqNo, Millis);
 
 /// The catalog of a new database: empty, with a random identity.
 impl Default for CatalogState {
@@ -108,6 +111,7 @@ impl CatalogState {
             next_tree: 1,
             next_keyspace: 1,
             last_seq: 0,
+            clock_ms: 0,
         }
     }
 
@@ -141,11 +145,11 @@ impl CatalogState {
     /// All numbers of the catalog.
     fn numbers(&self) -> Numbers {
         let ids = (self.next_file, self.next_tree, self.next_keyspace);
-        (self.identity, (self.log_floor, self.log_lsn), ids, self.last_seq)
+        (self.identity, (self.log_floor, self.log_lsn), ids, self.last_seq, self.clock_ms)
     }
 
-    fn set_numbers(&mut self, (identity, log, ids, last_seq): Numbers) {
-        (self.identity, self.last_seq) = (identity, last_seq);
+    fn set_numbers(&mut self, (identity, log, ids, last_seq, clock_ms): Numbers) {
+        (self.identity, self.last_seq, self.clock_ms) = (identity, last_seq, clock_ms);
         (self.log_floor, self.log_lsn) = log;
         (self.next_file, self.next_tree, self.next_keyspace) = ids;
     }
@@ -177,6 +181,7 @@ impl CatalogState {
             keyspace: self.next_keyspace,
         });
         edits.push(Edit::LastSeq { seq: self.last_seq });
+        edits.extend((self.clock_ms > 0).then_some(Edit::Clock { ms: self.clock_ms }));
         VersionEdit { edits }
     }
 
@@ -268,6 +273,7 @@ impl CatalogState {
                 advance(&mut self.next_keyspace, *keyspace, "the next keyspace")
             }
             Edit::LastSeq { seq } => advance(&mut self.last_seq, *seq, "the last sequence number"),
+            Edit::Clock { ms } => advance(&mut self.clock_ms, *ms, "the clock"),
             Edit::CreatePartition { root, name, tree } => self.create_partition(*root, name, *tree),
             Edit::DropPartition { root, name } => self.drop_partition(*root, name),
             Edit::RetireTree { tree, segment } => self.retire(*tree, *segment),

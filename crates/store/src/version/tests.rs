@@ -12,6 +12,7 @@ use super::{
     state::CatalogState,
 };
 use crate::{
+    expiry::Expiries,
     io::sim::SimFs,
     table::{TableMeta, TablePlace},
 };
@@ -34,6 +35,7 @@ fn meta(id: u64) -> TableMeta {
         seq_min: id,
         seq_max: id + 7,
         raw_bytes: 100 * id,
+        expiries: None,
     }
 }
 
@@ -106,6 +108,12 @@ fn shared_meta(id: u64) -> TableMeta {
     TableMeta { place: Some(TablePlace { file: 30, offset: 4096 * id }), ..meta(id) }
 }
 
+/// A table with entries that expire.
+fn expiring(meta: TableMeta) -> TableMeta {
+    let expiries = Expiries { entries: 2, first_ms: 7, parts_ms: [8, 9, 10, 11, 12, 13, 14, 15] };
+    TableMeta { expiries: Some(expiries), ..meta }
+}
+
 /// A table with range tombstones.
 fn ranged(meta: TableMeta) -> TableMeta {
     TableMeta { range_tombstones: 5, ..meta }
@@ -176,6 +184,44 @@ fn golden_bytes_of_tables_with_range_tombstones() {
         expected[last] = 0;
         assert!(VersionEdit::decode(&expected).is_err());
     }
+}
+
+#[test]
+fn golden_bytes_of_tables_with_entries_that_expire() {
+    let table = |meta| VersionEdit::from(vec![Edit::AddTable { tree: 2, level: 0, meta }]).encode();
+    let times: Vec<u8> = [2_u64, 7, 8, 9, 10, 11, 12, 13, 14, 15]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    let plain = [meta(1), shared_meta(1), ranged(meta(1)), ranged(shared_meta(1))];
+    for (flags, plain) in (0..).zip(plain) {
+        let bytes = table(plain.clone());
+        let expected = [&bytes[..4], &[16, flags], &bytes[5..], &times].concat();
+        assert_eq!(table(expiring(plain.clone())), expected);
+        let edit = Edit::AddTable { tree: 2, level: 0, meta: expiring(plain) };
+        assert_eq!(VersionEdit::decode(&expected), Ok(vec![edit].into()));
+        // More entries expire than there are; times that do not ascend; another part.
+        let start = expected.len() - times.len();
+        for (at, byte) in [(start, 200), (start + 8, 9), (5, 4)] {
+            let mut changed = expected.clone();
+            changed[at] = byte;
+            assert!(VersionEdit::decode(&changed).is_err(), "{at}");
+        }
+    }
+}
+
+#[test]
+fn the_clock_is_kept_and_does_not_go_back() {
+    let mut state = CatalogState::blank();
+    state.apply(&vec![Edit::Clock { ms: 70 }].into()).unwrap();
+    assert_eq!(
+        hex(&VersionEdit::from(vec![Edit::Clock { ms: 70 }]).encode()[4..]),
+        "114600000000000000"
+    );
+    assert!(state.apply(&vec![Edit::Clock { ms: 69 }].into()).is_err());
+    let mut again = CatalogState::blank();
+    again.apply(&state.snapshot()).unwrap();
+    assert_eq!(again.clock_ms, 70);
 }
 
 #[test]

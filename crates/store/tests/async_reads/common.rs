@@ -91,7 +91,9 @@ pub(crate) fn open_by(
         ReadMode::Buffered => Partitioning::None,
         ReadMode::Direct => Partitioning::SplitPoints(cuts.map(<[u8]>::to_vec).to_vec()),
     };
-    let keyspace = db.keyspace("k", KeyspaceOptions { table, partitions }).expect("keyspace");
+    let keyspace = db
+        .keyspace("k", KeyspaceOptions { table, partitions, ..KeyspaceOptions::default() })
+        .expect("keyspace");
     (db, keyspace)
 }
 

@@ -92,7 +92,7 @@ fn keyspace_options(keyspace: usize, openings: usize) -> KeyspaceOptions {
         1 => Partitioning::PrefixLength(7),
         _ => Partitioning::Delimiter(b'0'),
     };
-    KeyspaceOptions { table, partitions }
+    KeyspaceOptions { table, partitions, ..KeyspaceOptions::default() }
 }
 
 /// A program and the database that it has open.

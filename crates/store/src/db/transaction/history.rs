@@ -11,7 +11,11 @@ use rhumb_sync::{
 };
 
 use super::check::Checked;
-use crate::{error::Error, types::SeqNo, version::snapshots::Snapshots};
+use crate::{
+    error::Error,
+    types::{Moment, SeqNo},
+    version::snapshots::Snapshots,
+};
 
 /// The bytes of records that are kept for open transactions. A transaction that is open while more
 /// is written conflicts with all of it. Four memtables of the default size: records of memtables
@@ -44,10 +48,12 @@ impl Transactions {
     /// what is committed is not kept: the caller has it kept first.
     pub(super) fn begin(&self, now: impl FnOnce() -> SeqNo) -> Option<SeqNo> {
         let mut is_kept = false;
-        let seq = self.open.add(|| {
+        let moment = self.open.add(|| {
             is_kept = self.is_kept.load(Ordering::Acquire);
-            now()
+            // Times do not matter here: the transaction's own snapshot has one.
+            Moment { seq: now(), now_ms: 0 }
         });
+        let seq = moment.seq;
         if !is_kept {
             self.open.remove(seq);
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    pending::{Overlay, is_empty},
+    pending::{Overlay, Written, is_empty},
     reads::{RangeRead, Reads},
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     iter::Iter,
     keys::OwnedBounds,
     slice::Slice,
-    types::SeqNo,
+    types::Moment,
 };
 
 type Pair = (Slice, Slice);
@@ -27,7 +27,7 @@ type Pair = (Slice, Slice);
 /// Any item may be an error; after an error the iterator ends.
 pub struct TransactionIter<'t> {
     stored: BothEnds<Stored>,
-    written: BothEnds<btree_map::Range<'t, Slice, Option<Slice>>>,
+    written: BothEnds<btree_map::Range<'t, Slice, Option<Written>>>,
     /// Where it is recorded what was read; dropped with the iterator.
     read: Option<RangeRead<'t>>,
     has_failed: bool,
@@ -35,7 +35,7 @@ pub struct TransactionIter<'t> {
 
 impl<'t> TransactionIter<'t> {
     pub(super) fn new(
-        (seq, keyspace): (SeqNo, Keyspace),
+        (moment, keyspace): (Moment, Keyspace),
         overlay: Option<&'t Overlay>,
         (from, to): OwnedBounds,
         reads: Option<(&'t Reads, usize)>,
@@ -51,7 +51,7 @@ impl<'t> TransactionIter<'t> {
         Self {
             stored: BothEnds::new(Stored {
                 keyspace,
-                seq,
+                moment,
                 first: None,
                 gaps: gaps.into(),
                 last: None,
@@ -92,7 +92,10 @@ impl<'t> TransactionIter<'t> {
             if order {
                 return self.stored.take(is_front);
             }
-            if let Some((key, Some(value))) = self.written.take(is_front) {
+            let now_ms = self.stored.iter.moment.now_ms;
+            if let Some((key, Some(written))) = self.written.take(is_front)
+                && let Some(value) = written.seen(now_ms)
+            {
                 return Some(Ok((key.clone(), value.clone())));
             }
         }
@@ -168,7 +171,7 @@ impl<I: DoubleEndedIterator> BothEnds<I> {
 /// stepped through.
 struct Stored {
     keyspace: Keyspace,
-    seq: SeqNo,
+    moment: Moment,
     /// The gap that is read from the front.
     first: Option<Iter>,
     /// Those that neither end has begun.
@@ -179,7 +182,7 @@ struct Stored {
 
 impl Stored {
     fn open(&self, (from, to): OwnedBounds) -> Iter {
-        Reader::new(&self.keyspace, Some(self.seq)).range((from, to))
+        Reader::new(&self.keyspace, Some(self.moment)).range((from, to))
     }
 }
 

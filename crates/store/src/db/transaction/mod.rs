@@ -20,29 +20,31 @@ mod options;
 mod pending;
 mod reads;
 
-use std::{cell::RefCell, fmt, ops::Bound};
+use std::{cell::RefCell, fmt, ops::Bound, time::SystemTime};
 
 use rhumb_sync::primitive::Arc;
 
 use self::{
     check::Touched,
-    pending::{Decided, Overlay, Removed, Writes},
+    pending::{Decided, Overlay, Removed, Writes, Written},
     reads::Reads,
 };
 use super::{
     Database, Handle,
     batch::Batch,
+    expiring::Expiry,
     keyspace::{Keyspace, KeyspaceInner},
     snapshot::Snapshot,
 };
 use crate::{
     error::{Error, Result},
+    expiry::millis_of,
     keys::{KeyRange, OwnedBounds, owned_bounds, prefix_bounds},
     log::batch::check_lengths,
     options::PersistMode,
     ranges::span_of,
     slice::Slice,
-    types::SeqNo,
+    types::{Kind, SeqNo},
 };
 
 pub(crate) use check::Checked;
@@ -115,7 +117,7 @@ pub struct Transaction {
 
 /// What takes one write back.
 enum Undo {
-    Put { place: usize, key: Slice, before: Option<Option<Slice>> },
+    Put { place: usize, key: Slice, before: Option<Option<Written>> },
     RemoveRange { place: usize, writes: Writes, removed: Removed },
 }
 
@@ -161,17 +163,27 @@ impl Database {
     pub fn transact_with<T>(
         &self,
         options: TransactionOptions,
-        mut retries: u32,
-        mut work: impl FnMut(&mut Transaction) -> Result<T>,
+        retries: u32,
+        work: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<T> {
-        loop {
-            let mut transaction = self.transaction_with(options.clone());
-            let result = work(&mut transaction)?;
-            match transaction.commit() {
-                Ok(()) => return Ok(result),
-                Err(Error::Conflict { .. }) if retries > 0 => retries -= 1,
-                Err(error) => return Err(error),
-            }
+        retried(&self.handle, &options, retries, work)
+    }
+}
+
+/// [`Database::transact_with`].
+pub(super) fn retried<T>(
+    handle: &Arc<Handle>,
+    options: &TransactionOptions,
+    mut retries: u32,
+    mut work: impl FnMut(&mut Transaction) -> Result<T>,
+) -> Result<T> {
+    loop {
+        let mut transaction = Transaction::begin(Arc::clone(handle), options.clone());
+        let result = work(&mut transaction)?;
+        match transaction.commit() {
+            Ok(()) => return Ok(result),
+            Err(Error::Conflict { .. }) if retries > 0 => retries -= 1,
+            Err(error) => return Err(error),
         }
     }
 }
@@ -243,7 +255,9 @@ impl Transaction {
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let (place, key) = (self.place(keyspace)?, key.as_ref());
         match self.decided(place, key) {
-            Decided::Value(value) => return Ok(Some(value.clone())),
+            Decided::Value(written) => {
+                return Ok(written.seen(self.snapshot.moment().now_ms).cloned());
+            }
             Decided::Absent => return Ok(None),
             Decided::No => {}
         }
@@ -259,7 +273,9 @@ impl Transaction {
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         let (place, key) = (self.place(keyspace)?, key.as_ref());
         match self.decided(place, key) {
-            Decided::Value(_) => return Ok(true),
+            Decided::Value(written) => {
+                return Ok(written.seen(self.snapshot.moment().now_ms).is_some());
+            }
             Decided::Absent => return Ok(false),
             Decided::No => {}
         }
@@ -329,7 +345,7 @@ impl Transaction {
         let place = self.place(keyspace)?;
         let overlay = self.overlays.get(place).filter(|overlay| !overlay.is_empty());
         let reads = self.reads.as_ref().map(|reads| (reads, place));
-        let source = (self.sequence_number(), keyspace.clone());
+        let source = (self.snapshot.moment(), keyspace.clone());
         Ok(TransactionIter::new(source, overlay, bounds, reads))
     }
 
@@ -346,9 +362,42 @@ impl Transaction {
         key: impl AsRef<[u8]>,
         value: impl Into<Slice>,
     ) -> Result<()> {
-        let value = value.into();
-        check_lengths(key.as_ref().len(), value.len())?;
-        self.put(keyspace, key.as_ref(), Some(value))
+        let (key, value) = (key.as_ref(), value.into());
+        check_lengths(key.len(), value.len())?;
+        let expires_ms = keyspace.end_of_life();
+        self.put(keyspace, key, Some(Written { value, expires_ms }))
+    }
+
+    /// Sets the value of `key` until `expires`: see [`Keyspace::insert_until`]. The transaction's
+    /// clock stands still, so for itself nothing expires that had not when it began.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::insert`].
+    pub fn insert_until(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Slice>,
+        expires: SystemTime,
+    ) -> Result<()> {
+        self.set(keyspace, key.as_ref(), value.into(), Expiry::At(expires))
+    }
+
+    /// Sets the value of `key`, whatever the keyspace's lifetime is.
+    pub(super) fn set(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        value: Slice,
+        expiry: Expiry,
+    ) -> Result<()> {
+        check_lengths(key.len(), value.len())?;
+        let expires_ms = match expiry {
+            Expiry::Never => None,
+            Expiry::At(time) => Some(millis_of(time)),
+        };
+        self.put(keyspace, key, Some(Written { value, expires_ms }))
     }
 
     /// Removes `key`. Removing an absent key is not an error.
@@ -361,9 +410,9 @@ impl Transaction {
         self.put(keyspace, key.as_ref(), None)
     }
 
-    fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<Slice>) -> Result<()> {
+    fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<Written>) -> Result<()> {
         let place = self.place(keyspace)?;
-        self.check_room(key.len() + value.as_ref().map_or(0, |value| value.len()))?;
+        self.check_room(key.len() + value.as_ref().map_or(0, |written| written.value.len()))?;
         let key = Slice::copy_from(key);
         let before = self.overlay(place).put(key.clone(), value);
         if self.has_savepoints {
@@ -474,7 +523,12 @@ impl Transaction {
             }
             for (key, value) in overlay.writes() {
                 match value {
-                    Some(value) => batch.insert(keyspace, key, value),
+                    Some(Written { value, expires_ms: None }) => {
+                        batch.put(keyspace, key, Kind::Value, &[value]);
+                    }
+                    Some(Written { value, expires_ms: Some(at_ms) }) => {
+                        batch.put_until(keyspace, key, &[value], *at_ms);
+                    }
                     None => batch.remove(keyspace, key),
                 }
                 touched.key(place, key);

@@ -5,12 +5,29 @@
 use std::{collections::BTreeMap, ops::Bound};
 
 use crate::{
+    expiry::Millis,
     keys::{OwnedBound, OwnedBounds},
     slice::Slice,
 };
 
+/// A value that is pending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) value: Slice,
+    /// When it expires, if it does.
+    pub(super) expires_ms: Option<Millis>,
+}
+
+impl Written {
+    /// The value, for a reader at this time.
+    pub(super) fn seen(&self, now_ms: Millis) -> Option<&Slice> {
+        // planted: expiry-pending
+        self.expires_ms.is_none_or(|at_ms| at_ms > now_ms).then_some(&self.value)
+    }
+}
+
 /// A key that has a value, or is removed.
-pub(super) type Writes = BTreeMap<Slice, Option<Slice>>;
+pub(super) type Writes = BTreeMap<Slice, Option<Written>>;
 
 /// The pending writes to one keyspace: ranges were removed first, and then keys written.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +41,7 @@ pub(super) struct Overlay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decided<'o> {
     /// It has this value.
-    Value(&'o Slice),
+    Value(&'o Written),
     /// It is absent.
     Absent,
     /// The pending writes do not say.
@@ -32,11 +49,11 @@ pub(super) enum Decided<'o> {
 }
 
 /// Bytes that a pending key takes besides itself and its value: a node of the map has room for
-/// eleven keys and values of 32 bytes each, and is two thirds full.
-const ENTRY_BYTES: usize = 96;
+/// eleven keys of 32 bytes and values of 48, and is two thirds full.
+const ENTRY_BYTES: usize = 120;
 
-fn bytes_of(key: &[u8], value: Option<&Slice>) -> usize {
-    ENTRY_BYTES + key.len() + value.map_or(0, |value| value.len())
+fn bytes_of(key: &[u8], value: Option<&Written>) -> usize {
+    ENTRY_BYTES + key.len() + value.map_or(0, |written| written.value.len())
 }
 
 impl Overlay {
@@ -61,18 +78,19 @@ impl Overlay {
     }
 
     /// Writes a key; returns what was pending for it. O(log n).
-    pub(super) fn put(&mut self, key: Slice, value: Option<Slice>) -> Option<Option<Slice>> {
+    pub(super) fn put(&mut self, key: Slice, value: Option<Written>) -> Option<Option<Written>> {
         self.bytes += bytes_of(&key, value.as_ref());
         let len = key.len();
         let before = self.writes.insert(key, value);
         if let Some(before) = &before {
-            self.bytes -= ENTRY_BYTES + len + before.as_ref().map_or(0, |value| value.len());
+            let value = before.as_ref().map_or(0, |written| written.value.len());
+            self.bytes -= ENTRY_BYTES + len + value;
         }
         before
     }
 
     /// Takes back what [`Overlay::put`] did to a key.
-    pub(super) fn restore(&mut self, key: &Slice, before: Option<Option<Slice>>) {
+    pub(super) fn restore(&mut self, key: &Slice, before: Option<Option<Written>>) {
         if let Some(written) = self.writes.remove(key) {
             self.bytes -= bytes_of(key, written.as_ref());
         }
@@ -91,7 +109,7 @@ impl Overlay {
             // planted: transaction-removed-range
             self.writes.append(&mut after);
         }
-        let bytes = |(key, value): (&Slice, &Option<Slice>)| bytes_of(key, value.as_ref());
+        let bytes = |(key, value): (&Slice, &Option<Written>)| bytes_of(key, value.as_ref());
         self.bytes -= inside.iter().map(bytes).sum::<usize>();
         let before = self.removed.clone();
         self.bytes -= before.bytes();
@@ -102,7 +120,7 @@ impl Overlay {
 
     /// Takes back what [`Overlay::remove_range`] did.
     pub(super) fn restore_range(&mut self, writes: Writes, removed: Removed) {
-        let bytes = |(key, value): (&Slice, &Option<Slice>)| bytes_of(key, value.as_ref());
+        let bytes = |(key, value): (&Slice, &Option<Written>)| bytes_of(key, value.as_ref());
         self.bytes += writes.iter().map(bytes).sum::<usize>();
         self.writes.extend(writes);
         self.bytes -= self.removed.bytes();
@@ -131,7 +149,8 @@ impl Removed {
     }
 
     fn bytes(&self) -> usize {
-        self.iter().map(|(from, to)| bytes_of(from, to)).sum()
+        let end = |to: Option<&Slice>| to.map_or(0, |to| to.len());
+        self.iter().map(|(from, to)| bytes_of(from, None) + end(to)).sum()
     }
 
     /// The ranges, ascending: the first key, and the first key after the range.

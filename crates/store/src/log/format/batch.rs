@@ -3,12 +3,13 @@
 //! `[first sequence number u64][count u32]` then the operations, each `[tree varint][kind u8][key
 //! length varint][key]` and for a value `[value length varint][value]`. A removal of a range (kind
 //! 3) has the range's first key as its key, and its end as its value; one without an end (kind 4)
-//! has no value. The n-th operation has the sequence number `first + n`. The same bytes go to the
+//! has no value. The value of an entry that expires (kind 5) begins with its stamp. The n-th operation has the sequence number `first + n`. The same bytes go to the
 //! log, to the memtable (which keeps entries as ranges of one shared payload) and, after a crash,
 //! back.
 
 use super::frame::PAYLOAD_BYTES_MAX;
 use crate::{
+    expiry::{STAMP_BYTES, Stamp},
     types::{KEY_BYTES_MAX, Kind, SEQ_END, SeqNo, TreeId, VALUE_BYTES_MAX},
     varint,
 };
@@ -20,6 +21,9 @@ pub(crate) const BATCH_HEADER_BYTES: usize = 12;
 pub(in crate::log) const RANGE: u8 = 3;
 /// The kind of a removal of a range without an end.
 pub(in crate::log) const OPEN_RANGE: u8 = 4;
+
+/// The kind of an entry that expires.
+pub(in crate::log) const EXPIRING: u8 = 5;
 
 /// The most bytes of an operation besides its key and value.
 pub(in crate::log) const OP_OVERHEAD_BYTES_MAX: usize = 1 + 3 * varint::BYTES_MAX;
@@ -65,7 +69,7 @@ pub(crate) enum RangeEnd {
 pub(crate) struct BatchOp {
     /// The LSM tree it is for.
     pub(crate) tree: TreeId,
-    /// [`Kind::Value`] or [`Kind::Tombstone`].
+    /// [`Kind::Value`], [`Kind::Expiring`] or [`Kind::Tombstone`].
     pub(crate) kind: Kind,
     /// The end of the range, if the operation removes all keys from the key on; `None` for a single
     /// key.
@@ -209,7 +213,8 @@ fn decode_op(payload: &[u8], offset: usize) -> Result<(BatchOp, usize), BatchFau
         (_, Some(kind @ (Kind::Value | Kind::Tombstone))) => (kind, None),
         (Some(RANGE), _) => (Kind::Tombstone, Some(RangeEnd::Before)),
         (Some(OPEN_RANGE), _) => (Kind::Tombstone, Some(RangeEnd::Open)),
-        _ => return Err(fault(at, "the kind of an operation, 0, 1, 3 or 4")),
+        (Some(EXPIRING), _) => (Kind::Expiring, None),
+        _ => return Err(fault(at, "the kind of an operation, 0, 1, 3, 4 or 5")),
     };
     let (key_len, key_start) = int(at + 1, KEY_BYTES_MAX as u64, "a key length up to 64 KiB")?;
     let key_end = key_start + key_len as usize;
@@ -218,6 +223,10 @@ fn decode_op(payload: &[u8], offset: usize) -> Result<(BatchOp, usize), BatchFau
     }
     let (value_len, value_start) = match (kind, range) {
         (Kind::Value, _) => int(key_end, VALUE_BYTES_MAX as u64, "a value length up to 1 GiB")?,
+        (Kind::Expiring, _) => {
+            let most = (VALUE_BYTES_MAX + STAMP_BYTES) as u64;
+            int(key_end, most, "a value length up to 1 GiB, and a stamp")?
+        }
         (_, Some(RangeEnd::Before)) => {
             int(key_end, KEY_BYTES_MAX as u64, "a key length up to 64 KiB")?
         }
@@ -229,6 +238,11 @@ fn decode_op(payload: &[u8], offset: usize) -> Result<(BatchOp, usize), BatchFau
     }
     if range == Some(RangeEnd::Before) && payload[value_start..end] <= payload[key_start..key_end] {
         return Err(fault(value_start, "a range that ends behind its beginning"));
+    }
+    if kind == Kind::Expiring
+        && Stamp::split(&payload[value_start..end]).is_none_or(|(stamp, _)| stamp.is_large)
+    {
+        return Err(fault(value_start, "a stamp before the value"));
     }
     let op = BatchOp {
         tree,

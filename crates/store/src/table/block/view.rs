@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use rhumb_sync::prefetch::{LINE_BYTES, prefetch};
 
 use crate::{
+    expiry::STAMP_BYTES,
     table::{
         bracket::Side,
         format::{BLOCK_GROUP, BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},
@@ -384,6 +385,9 @@ impl<'a> BlockView<'a> {
         kind: Kind,
         value_len: usize,
     ) -> Option<Entry<'a>> {
+        if kind == Kind::Expiring && value_len < STAMP_BYTES {
+            return None;
+        }
         let value_start = at.checked_add(suffix_len)?;
         let suffix = self.bytes.get(at..value_start)?;
         if value_start.checked_add(value_len)? > self.bytes.len() {
@@ -443,7 +447,10 @@ mod tests {
             1 => vec(any::<u8>(), 0..40),
         ];
         let kind = prop_oneof![
-            4 => Just(Kind::Value), 1 => Just(Kind::Tombstone), 1 => Just(Kind::LargeValue)
+            4 => Just(Kind::Value),
+            1 => Just(Kind::Tombstone),
+            1 => Just(Kind::LargeValue),
+            1 => Just(Kind::Expiring),
         ];
         let value = prop_oneof![9 => vec(any::<u8>(), 0..30), 1 => vec(any::<u8>(), 3000..9000)];
         let entry = ((key, 0_u64..6), (kind, value));

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    expiry::Stamp,
     io::{FileSystem, ReadEngineKind, ReadMode, StdFs, engine::ReadEngine, open_files::OpenFiles},
     types::{FileId, Kind, SeqNo},
 };
@@ -64,7 +65,13 @@ impl Fixture {
         let mut writer = TableWriter::create(&self.ctx, id, options);
         for ((key, Reverse(seq)), value) in model {
             match value {
-                Some(value) => writer.add(key, *seq, Kind::Value, value).unwrap(),
+                Some(value) => match stamp_of(value) {
+                    None => writer.add(key, *seq, Kind::Value, value).unwrap(),
+                    Some(stamp) => {
+                        let stamped = [&stamp.encode()[..], value].concat();
+                        writer.add(key, *seq, Kind::Expiring, &stamped).unwrap();
+                    }
+                },
                 None => writer.add(key, *seq, Kind::Tombstone, b"").unwrap(),
             }
         }
@@ -80,6 +87,23 @@ impl Fixture {
     }
 }
 
+/// Some values expire, at times that follow from them.
+fn stamp_of(value: &[u8]) -> Option<Stamp> {
+    let first = u64::from(*value.first()?);
+    (value.len() % 3 == 1).then(|| Stamp::new(1 + value.len() as u64 * first))
+}
+
+/// The value after a stamp, which must be that of the value.
+fn unstamped(table: &Table, stamped: &[u8]) -> Result<Vec<u8>> {
+    let (stamp, rest) = Stamp::split(stamped).expect("a stamp");
+    let value = match Stamp::pointer(stamped) {
+        Some(pointer) => table.read_large(pointer)?.to_vec(),
+        None => rest.to_vec(),
+    };
+    assert_eq!(stamp_of(&value).map(|stamp| stamp.at_ms), Some(stamp.at_ms));
+    Ok(value)
+}
+
 /// What a reader at `seq` gets for `key`: the number of the write, and the value if there is one.
 type Answer = Option<(SeqNo, Option<Vec<u8>>)>;
 
@@ -92,6 +116,7 @@ fn get(table: &Table, key: &[u8], seq: SeqNo) -> Result<Answer> {
         Lookup::Tombstone(seq) => Some((seq, None)),
         Lookup::Value(seq, value) => Some((seq, Some(value.to_vec()))),
         Lookup::Large(seq, pointer) => Some((seq, Some(table.read_large(&pointer)?.to_vec()))),
+        Lookup::Expiring(seq, stamped) => Some((seq, Some(unstamped(table, &stamped)?))),
         Lookup::Need(_) | Lookup::Unsure(_) => unreachable!("the lookup was resolved"),
     })
 }
@@ -113,6 +138,7 @@ fn entry(cursor: &TableCursor) -> Result<Option<Entry>> {
     let value = match cursor.kind() {
         Kind::Value => Some(cursor.value_slice().to_vec()),
         Kind::Tombstone => None,
+        Kind::Expiring => Some(unstamped(cursor.table(), cursor.value())?),
         Kind::LargeValue => Some(cursor.table().read_large(cursor.value())?.to_vec()),
     };
     Ok(Some((cursor.key().to_vec(), cursor.seq(), value)))
