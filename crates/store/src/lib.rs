@@ -29,9 +29,9 @@ pub(crate) mod varint;
 pub(crate) mod version;
 
 pub use db::{
-    BackupInfo, Backups, Batch, Change, Database, DatabaseBuilder, Followed, Keyspace,
-    KeyspaceStats, LevelStats, PartitionInfo, Reader, Savepoint, Snapshot, Stats, Submitted, Tap,
-    Transaction, TransactionIter, TransactionOptions,
+    BackupInfo, Backups, Batch, Change, CommitFuture, Database, DatabaseBuilder, Followed,
+    Keyspace, KeyspaceStats, LevelStats, PartitionInfo, Reader, Savepoint, Snapshot, Stats,
+    Submitted, Tap, Transaction, TransactionIter, TransactionOptions,
 };
 pub use error::{Corruption, Error, Result};
 pub use iter::{Iter, stream::AsyncIter};

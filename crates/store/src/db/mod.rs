@@ -5,6 +5,8 @@ mod batch;
 mod builder;
 mod catalog;
 mod checkpoint;
+mod commit_future;
+mod committer;
 mod compact;
 mod compact_small;
 pub(crate) mod core;
@@ -53,6 +55,7 @@ use crate::{
 pub use backup::{BackupInfo, Backups};
 pub use batch::{Batch, Submitted};
 pub use builder::DatabaseBuilder;
+pub use commit_future::CommitFuture;
 pub use keyspace::Keyspace;
 pub(crate) use open::{hold_existing, take_shared_lock};
 pub use partition::PartitionInfo;
