@@ -8,6 +8,7 @@
 pub(crate) mod compaction;
 mod db;
 pub mod error;
+pub(crate) mod events;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -30,8 +31,8 @@ pub(crate) mod version;
 
 pub use db::{
     BackupInfo, Backups, Batch, Change, CommitFuture, Database, DatabaseBuilder, Followed,
-    Keyspace, KeyspaceStats, LevelStats, PartitionInfo, Reader, Savepoint, Snapshot, Stats,
-    Submitted, Tap, Transaction, TransactionIter, TransactionOptions,
+    Keyspace, KeyspaceStats, LevelStats, PartitionInfo, ReadLatency, Reader, Savepoint, Snapshot,
+    Stats, Submitted, Tap, Transaction, TransactionIter, TransactionOptions,
 };
 pub use error::{Corruption, Error, Result};
 pub use iter::{Iter, stream::AsyncIter};

@@ -26,6 +26,7 @@ const STORE: Layers = Layers {
         "varint",
         "keys",
         "error",
+        "events",
         "slice",
         "io",
         "partition",

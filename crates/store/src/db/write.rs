@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    events::Event,
     log::{
         SegmentSync,
         batch::{Batch, Encoded},
@@ -282,6 +283,7 @@ impl Core {
         };
         drop(state);
         self.shared.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
+        let began = Instant::now();
         let mut outcomes = Vec::with_capacity(syncs.len());
         for sync in syncs {
             let outcome = sync.run();
@@ -296,6 +298,7 @@ impl Core {
                 break;
             }
         }
+        Event::Synced.report(began.elapsed());
         self.writer.record_syncs(&self.shared, &mut self.lock_write(), &outcomes)
     }
 
@@ -315,7 +318,9 @@ impl Core {
         }
         let began = Instant::now();
         let result = self.scheduler.wait_until(self, || self.memtables.get().sealed.len() <= most);
-        self.shared.counters.count_stall(began.elapsed());
+        let waited = began.elapsed();
+        self.shared.counters.count_stall(waited);
+        Event::Stalled.report(waited);
         result
     }
 
@@ -345,7 +350,9 @@ impl Core {
         if let Some(due) = self.scheduler.owe_delay(delay, DELAY_STEP) {
             let began = Instant::now();
             self.shared.clock.sleep(due);
-            self.shared.counters.count_delay(began.elapsed());
+            let slept = began.elapsed();
+            self.shared.counters.count_delay(slept);
+            Event::Delayed.report(slept);
         }
     }
 

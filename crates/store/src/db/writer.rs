@@ -3,7 +3,10 @@
 //! This file keeps the log's segments; `write.rs` is the way of a batch through queue, log and
 //! memtable.
 
-use std::task::{Context, Poll, Waker};
+use std::{
+    task::{Context, Poll, Waker},
+    time::Instant,
+};
 
 use rhumb_sync::{
     primitive::{Arc, AtomicU64, Mutex, Ordering},
@@ -19,6 +22,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    events::Event,
     log::{LogWriter, SegmentSync, batch::Encoded},
     memtable::LogFloor,
     options::PersistMode,
@@ -209,7 +213,7 @@ impl Writer {
         mode: PersistMode,
     ) -> Result<()> {
         let all = mode == PersistMode::SyncAll;
-        let mut durable = 0;
+        let (mut durable, began) = (0, Instant::now());
         shared.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
         for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
             log.record_durable(durable);
@@ -224,6 +228,7 @@ impl Writer {
                 }
             }
         }
+        Event::Synced.report(began.elapsed());
         self.check_files(shared, state)
     }
 
