@@ -8,9 +8,6 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// A sync of the log that takes this long is a warning: ten times what a hard disk takes.
-pub(crate) const SLOW_SYNC: Duration = Duration::from_millis(100);
-
 /// Work that takes time: what is reported during it belongs to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
@@ -100,7 +97,10 @@ mod reports {
 
     use tracing::{Span, debug, error, info, info_span, warn};
 
-    use super::{Event, SLOW_SYNC, Work};
+    use super::{Event, Work};
+
+    /// A sync of the log that takes this long is a warning: ten times what a hard disk takes.
+    const SLOW_SYNC: Duration = Duration::from_millis(100);
 
     pub(super) fn span_of(work: Work) -> Span {
         match work {
