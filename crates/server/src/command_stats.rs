@@ -14,9 +14,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-
-/// Buckets of a latency histogram: four for each power of two of nanoseconds.
-pub(crate) const BUCKETS: usize = 4 * 40;
+use rhumb_sync::histogram::{BUCKETS, bucket_end, bucket_of};
 
 /// How many codes of errors are told apart, as in Redis: clients make them up in scripts.
 const CODES_MAX: usize = 128;
@@ -194,32 +192,9 @@ impl Histogram {
     }
 }
 
-/// The bucket of a time in nanoseconds.
-pub(crate) fn bucket_of(ns: u64) -> usize {
-    let ns = ns.max(4);
-    let power = ns.ilog2() as usize;
-    let quarter = (ns >> (power - 2)) as usize & 3;
-    ((power - 2) * 4 + quarter).min(BUCKETS - 1)
-}
-
-/// The time at which a bucket ends, in nanoseconds.
-fn bucket_end(bucket: usize) -> u64 {
-    (5 + bucket as u64 % 4) << (bucket / 4)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_within_their_buckets() {
-        for ns in [1, 4, 5, 7, 8, 100, 1023, 1024, 1_000_000, 123_456_789] {
-            let bucket = bucket_of(ns);
-            assert!(ns < bucket_end(bucket), "{ns}");
-            assert!(bucket == 0 || bucket_end(bucket - 1) <= ns.max(4), "{ns}");
-        }
-        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
-    }
 
     #[test]
     fn codes_of_errors_are_bounded() {

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use crate::command_stats::{BUCKETS, CommandStats, Histogram, bucket_of, zeros};
+use rhumb_sync::histogram::{BUCKETS, bucket_of};
+
+use crate::command_stats::{CommandStats, Histogram, zeros};
 
 /// All figures.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 pub(crate) mod compaction;
 mod db;
 pub mod error;
+pub(crate) mod events;
 pub(crate) mod expiry;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -30,9 +31,9 @@ pub(crate) mod varint;
 pub(crate) mod version;
 
 pub use db::{
-    BackupInfo, Backups, Batch, Change, Database, DatabaseBuilder, Expiry, Followed, Keyspace,
-    KeyspaceStats, LevelStats, PartitionInfo, Reader, Savepoint, Snapshot, Stats, Submitted, Tap,
-    Transaction, TransactionIter, TransactionOptions,
+    BackupInfo, Backups, Batch, Change, CommitFuture, Database, DatabaseBuilder, Expiry, Followed,
+    Keyspace, KeyspaceStats, LevelStats, PartitionInfo, ReadLatency, Reader, Savepoint, Snapshot,
+    Stats, Submitted, Tap, Transaction, TransactionIter, TransactionOptions,
 };
 pub use error::{Corruption, Error, Result};
 pub use iter::{Iter, stream::AsyncIter};

@@ -17,6 +17,8 @@ pub mod deferred;
 pub mod drop_queue;
 pub mod epoch;
 pub mod garbage;
+#[cfg(not(any(loom, shuttle)))]
+pub mod histogram;
 pub mod lock;
 pub mod mapping;
 #[cfg(any(loom, shuttle))]

@@ -27,6 +27,7 @@ const STORE: Layers = Layers {
         "expiry",
         "keys",
         "error",
+        "events",
         "slice",
         "io",
         "partition",

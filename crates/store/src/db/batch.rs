@@ -6,6 +6,7 @@ use rhumb_sync::{mapping::release, primitive::Arc};
 
 use super::{
     Handle,
+    commit_future::CommitFuture,
     keyspace::{Keyspace, KeyspaceInner},
     transaction::Checked,
     writer::Pending,
@@ -18,6 +19,7 @@ use crate::{
     options::PersistMode,
     partition::Router,
     ranges::span_of,
+    tree::Tree,
     types::{Kind, TreeId},
 };
 
@@ -31,13 +33,17 @@ pub struct Batch {
     /// The only operation so far, if it inserts a large value, which is not gathered with others.
     single: Option<Encoded>,
     /// The keyspaces that the batch writes to.
-    targets: Vec<Target>,
+    targets: Targets,
     /// The stand-in id of the next partition that must still be created. Stand-ins count down from
     /// the other end of the range of LSM tree ids.
     next_stand_in: TreeId,
     durability: PersistMode,
     refused: Option<Error>,
 }
+
+/// The keyspaces that a batch writes to.
+#[derive(Default)]
+pub(super) struct Targets(Vec<Target>);
 
 /// A keyspace that a batch writes to, with the LSM trees that the operations name.
 struct Target {
@@ -55,7 +61,7 @@ impl Batch {
             handle,
             builder: BatchBuilder::new(),
             single: None,
-            targets: Vec::new(),
+            targets: Targets::default(),
             next_stand_in: TreeId::MAX,
             durability,
             refused: None,
@@ -180,14 +186,15 @@ impl Batch {
     fn place(&mut self, keyspace: &Keyspace) -> Result<usize> {
         keyspace.check_is_of(&self.handle)?;
         let inner = &keyspace.inner;
-        let known = self.targets.iter().position(|target| Arc::ptr_eq(&target.inner, inner));
+        let targets = &mut self.targets.0;
+        let known = targets.iter().position(|target| Arc::ptr_eq(&target.inner, inner));
         if let Some(at) = known {
             return Ok(at);
         }
         inner.check_live()?;
         let (inner, tree) = (Arc::clone(inner), inner.tree.get().id);
-        self.targets.push(Target { inner, tree, partitions: HashMap::new() });
-        Ok(self.targets.len() - 1)
+        targets.push(Target { inner, tree, partitions: HashMap::new() });
+        Ok(targets.len() - 1)
     }
 
     /// The LSM trees that a removal of a range names: existing partitions, and those that the batch
@@ -199,7 +206,7 @@ impl Batch {
         to: Option<&[u8]>,
     ) -> Result<Vec<TreeId>> {
         let at = self.place(keyspace)?;
-        let target = &mut self.targets[at];
+        let target = &mut self.targets.0[at];
         let router = &keyspace.inner.router;
         if !router.has_partitions() {
             return Ok(vec![target.tree]);
@@ -225,7 +232,7 @@ impl Batch {
     /// The LSM tree that an operation on `key` names.
     fn target(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<TreeId> {
         let at = self.place(keyspace)?;
-        let (inner, target) = (&keyspace.inner, &mut self.targets[at]);
+        let (inner, target) = (&keyspace.inner, &mut self.targets.0[at]);
         if !inner.router.has_partitions() {
             return Ok(target.tree);
         }
@@ -244,36 +251,35 @@ impl Batch {
 
     /// The encoded operations, for the LSM trees of now: a keyspace may have been cleared, or a
     /// partition dropped, since its operations were added. Missing partitions are created.
-    fn encode(mut self) -> Result<Encoded> {
+    fn encode(self) -> Result<Encoded> {
+        let core = Arc::clone(&self.handle.core);
+        let (record, targets) = self.into_parts()?;
+        let moved =
+            targets.moved(&mut |inner, names| core.create_partitions(inner, names).map(Some))?;
+        with_trees(record, &moved.unwrap_or_default())
+    }
+
+    /// The operations as they were added, and the keyspaces that they write to.
+    fn into_parts(self) -> Result<(Encoded, Targets)> {
         self.handle.core.shared.check_writable()?;
-        if let Some(refused) = self.refused.take() {
+        if let Some(refused) = self.refused {
             return Err(refused);
         }
-        let mut moved = HashMap::new();
-        for target in &self.targets {
-            target.inner.check_live()?;
-            let root = target.inner.tree.get();
-            if root.partitions.is_none() {
-                moved.extend((root.id != target.tree).then_some((target.tree, root.id)));
-                continue;
-            }
-            let map = root.partition_map();
-            let is_same = |name: &[u8], tree| map.get(name).is_some_and(|now| now.id == tree);
-            let others = target.partitions.iter().filter(|(name, tree)| !is_same(name, **tree));
-            let (names, trees): (Vec<&[u8]>, Vec<TreeId>) =
-                others.map(|(name, tree)| (&**name, *tree)).unzip();
-            if !names.is_empty() {
-                let now = self.handle.core.create_partitions(&target.inner, &names)?;
-                moved.extend(trees.into_iter().zip(now.iter().map(|tree| tree.id)));
-            }
-        }
         let record = self.single.unwrap_or_else(|| Encoded::Bytes(self.builder.finish()));
-        if moved.is_empty() {
-            return Ok(record);
-        }
-        let mut builder = BatchBuilder::with_capacity(record.bytes().len());
-        copy_again(record.bytes(), &mut builder, |tree| moved.get(&tree).copied().unwrap_or(tree))?;
-        Ok(Encoded::Bytes(builder.finish()))
+        Ok((record, self.targets))
+    }
+
+    /// The batch for the queue, without taking the write lock. A batch that needs partitions which
+    /// do not exist is encoded by the thread that commits it.
+    fn into_pending(self) -> Result<Pending> {
+        let (operations, durability) = (self.operations(), self.durability);
+        let (record, targets) = self.into_parts()?;
+        let Some(moved) = targets.moved(&mut |_, _| Ok(None))? else {
+            let mut pending = Pending::new(record, operations, durability);
+            pending.deferred = Some(Box::new(targets));
+            return Ok(pending);
+        };
+        Ok(Pending::new(with_trees(record, &moved)?, operations, durability))
     }
 
     /// The number of operations.
@@ -305,6 +311,40 @@ impl Batch {
         core.commit(self.encode()?, operations, durability)
     }
 
+    /// Like [`Batch::commit`], for callers that must not block a thread. The batch is queued by the
+    /// call itself, so batches commit in the order of the calls. A thread of the engine commits
+    /// what is queued, with one sync for all, or another writer does so first. The future has no
+    /// need to be polled, and dropping it only gives up the result: see [`CommitFuture`].
+    ///
+    /// Takes O(bytes of the batch), for the copy that [`Batch::commit`] makes too. What is queued
+    /// is in memory until it is committed, and nothing here holds callers back while the disk is
+    /// slow: await some of the futures before queueing more.
+    ///
+    /// # Errors
+    ///
+    /// Through the future, as [`Batch::commit`].
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = rhumb::Database::builder(dir.path().join("db")).open()?;
+    /// # let users = db.keyspace("users", rhumb::KeyspaceOptions::default())?;
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let mut batch = db.batch().durability(rhumb::PersistMode::SyncData);
+    /// batch.insert(&users, "ada", "1815");
+    /// batch.remove(&users, "charles");
+    /// batch.commit_async().await?;
+    /// assert_eq!(users.get("ada")?.unwrap(), b"1815");
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub fn commit_async(self) -> CommitFuture {
+        let handle = Arc::clone(&self.handle);
+        CommitFuture::of(&handle.core, self.into_pending())
+    }
+
     /// As [`Batch::commit`], unless what the batch depends on has changed.
     pub(super) fn commit_checked(self, checked: Checked) -> Result<()> {
         let (core, durability) = (Arc::clone(&self.handle.core), self.durability);
@@ -330,6 +370,49 @@ impl Batch {
         let pending = (operations > 0).then(submit);
         Ok(Submitted { handle, pending })
     }
+}
+
+/// Returns the LSM trees of the partitions of these names, or `None` if it may not create them.
+type CreatePartitions<'c> =
+    dyn FnMut(&KeyspaceInner, &[&[u8]]) -> Result<Option<Vec<Arc<Tree>>>> + 'c;
+
+impl Targets {
+    /// The LSM trees of now that take the place of those that the operations name. `create` returns
+    /// the LSM trees of partitions, or `None` if it may not create them; then so does this.
+    pub(super) fn moved(
+        &self,
+        create: &mut CreatePartitions<'_>,
+    ) -> Result<Option<HashMap<TreeId, TreeId>>> {
+        let mut moved = HashMap::new();
+        for target in &self.0 {
+            target.inner.check_live()?;
+            let root = target.inner.tree.get();
+            if root.partitions.is_none() {
+                moved.extend((root.id != target.tree).then_some((target.tree, root.id)));
+                continue;
+            }
+            let map = root.partition_map();
+            let is_same = |name: &[u8], tree| map.get(name).is_some_and(|now| now.id == tree);
+            let others = target.partitions.iter().filter(|(name, tree)| !is_same(name, **tree));
+            let (names, trees): (Vec<&[u8]>, Vec<TreeId>) =
+                others.map(|(name, tree)| (&**name, *tree)).unzip();
+            if !names.is_empty() {
+                let Some(now) = create(&target.inner, &names)? else { return Ok(None) };
+                moved.extend(trees.into_iter().zip(now.iter().map(|tree| tree.id)));
+            }
+        }
+        Ok(Some(moved))
+    }
+}
+
+/// `record` with its operations on the LSM trees that `moved` has for theirs.
+pub(super) fn with_trees(record: Encoded, moved: &HashMap<TreeId, TreeId>) -> Result<Encoded> {
+    if moved.is_empty() {
+        return Ok(record);
+    }
+    let mut builder = BatchBuilder::with_capacity(record.bytes().len());
+    copy_again(record.bytes(), &mut builder, |tree| moved.get(&tree).copied().unwrap_or(tree))?;
+    Ok(Encoded::Bytes(builder.finish()))
 }
 
 /// Adds the operations of a payload that was built here, for the LSM trees that `tree_of` gives.

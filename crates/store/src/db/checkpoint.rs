@@ -12,6 +12,7 @@ use rhumb_sync::primitive::{Arc, Ordering};
 use super::{backup::copy, core::Core};
 use crate::{
     error::{Error, Result},
+    events::{Event, Span, Work},
     io::{retry, sync_dir},
     table::{home_path, value_path},
     types::FileId,
@@ -44,6 +45,7 @@ impl Core {
     /// Writes a copy of the database to `target`, and removes what it wrote if it fails.
     pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
         self.shared.check_running()?;
+        let span = Span::enter(Work::Checkpoint);
         // The database's path may be relative and resolved long ago, and the process may have
         // changed its directory since.
         let target = &*retry("find", target, || self.shared.fs.absolute(target))?;
@@ -66,7 +68,7 @@ impl Core {
             made.iter().for_each(|path| self.shared.remove_file(path));
             let _ = sync_dir(&*self.shared.fs, target);
         }
-        written
+        written.inspect(|()| span.report(&Event::Checkpointed { files: made.len() as u64 }))
     }
 
     /// The database as it is now, with an identity of its own: the copy gives its files the same

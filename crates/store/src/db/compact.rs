@@ -16,6 +16,7 @@ use crate::{
         warm::warm_like,
     },
     error::{Error, Result},
+    events::{self, Event, Span, Work},
     table::{BlockIndexKind, NewTables, Table, TableLayout, TableWriter},
     tree::{CompactionState, Tree},
     types::SeqNo,
@@ -132,12 +133,14 @@ impl Core {
 
     /// Merges some tables. The caller holds the LSM tree's compaction lock.
     fn run_merge(&self, tree: &Arc<Tree>, merge: &Merge) -> Result<()> {
+        let span = Span::enter(Work::Compaction);
         let mut outputs = NewTables::new(&self.shared.tables);
         self.merge_into(tree, merge, 0, &mut TableWriter::finish, &mut outputs)?;
         if !outputs.is_empty() {
             self.shared.sync_dir()?;
         }
         let opened = self.open_outputs(merge, &mut outputs)?;
+        self.report_merge(&span, tree, merge, &outputs);
         self.shared.counters.compactions.fetch_add(1, Ordering::Relaxed);
         let added = opened.into_iter().map(|table| (merge.level, table)).collect();
         self.install_compaction(tree, &merge.inputs, added, || outputs.keep())
@@ -169,6 +172,35 @@ impl Core {
         let opened = metas.iter().map(|meta| outputs.open(meta)).collect::<Result<Vec<_>>>()?;
         warm_like(merge.inputs.iter().map(|(_, table)| table), &opened);
         Ok(opened)
+    }
+
+    /// Reports a merge whose outputs are about to be installed.
+    pub(super) fn report_merge(
+        &self,
+        span: &Span,
+        tree: &Tree,
+        merge: &Merge,
+        outputs: &NewTables<'_>,
+    ) {
+        if !events::are_wanted() {
+            return;
+        }
+        let catalog = self.lock_catalog();
+        let keyspace = catalog.keyspaces.values().find(|keyspace| {
+            let root = keyspace.tree.get();
+            root.id == tree.id
+                || root.partition_map().get(&tree.name).is_some_and(|it| it.id == tree.id)
+        });
+        let keyspace = keyspace.map(|keyspace| Arc::clone(&keyspace.name)).unwrap_or_default();
+        drop(catalog);
+        span.report(&Event::Merged {
+            keyspace: &keyspace,
+            level: merge.level as u64,
+            bytes_in: merge.input_bytes(),
+            bytes_out: outputs.iter().map(|meta| meta.file_bytes).sum(),
+            tables_in: merge.inputs.len() as u64,
+            tables_out: outputs.len() as u64,
+        });
     }
 
     /// Merges the inputs into tables that `finish` finishes; tables of up to `held` bytes are kept

@@ -16,6 +16,7 @@ use crate::{
         pack, picker,
     },
     error::Result,
+    events::{Span, Work},
     table::{NewTables, SharedWriter, TableWriter},
     tree::{CompactionState, Tree},
 };
@@ -91,6 +92,7 @@ impl Core {
     /// Does the compactions of `parts`; their small outputs share a file. Returns false if none of
     /// them was wanted any more.
     pub(super) fn compact_parts(&self, parts: &[Part<'_>]) -> Result<bool> {
+        let span = Span::enter(Work::Compaction);
         let jobs: usize = parts.iter().map(|part| part.merges.len()).sum();
         let mut shared = None;
         let mut done = Vec::with_capacity(jobs);
@@ -111,7 +113,7 @@ impl Core {
         shared = shared.filter(|_| done.iter().any(is_used));
         shared.as_mut().map_or(Ok(()), SharedWriter::sync)?;
         self.shared.sync_dir()?;
-        self.install_small(done, shared)?;
+        self.install_small(&span, done, shared)?;
         Ok(true)
     }
 
@@ -135,10 +137,16 @@ impl Core {
     }
 
     /// Replaces all inputs by their outputs, with one edit.
-    fn install_small(&self, mut done: Vec<Done<'_>>, shared: Option<SharedWriter>) -> Result<()> {
+    fn install_small(
+        &self,
+        span: &Span,
+        mut done: Vec<Done<'_>>,
+        shared: Option<SharedWriter>,
+    ) -> Result<()> {
         let mut changes = Vec::with_capacity(done.len());
         for Done { tree, merge, outputs } in &mut done {
             let tables = self.open_outputs(merge, outputs)?;
+            self.report_merge(span, tree, merge, outputs);
             let added = tables.into_iter().map(|table| (merge.level, table)).collect();
             let removed = merge.inputs.clone();
             changes.push(TreeChange { tree: Arc::clone(tree), removed, added });

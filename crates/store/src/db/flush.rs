@@ -10,6 +10,7 @@ use super::{
 use crate::{
     compaction::{expired, garbage, joins::JoinSizes, warm::warm_like},
     error::Result,
+    events::{Event, Span, Work},
     memtable::{LogFloor, MemCursor, MemView, Memtable},
     ranges::{HiddenRuns, HiddenRunsBuilder, Sweep, newest_of},
     table::{NewTables, SharedWriter, TableWriter},
@@ -33,15 +34,22 @@ impl Core {
     pub(crate) fn flush_oldest(&self) -> Result<bool> {
         let view = self.memtables.get();
         let Some(memtable) = view.sealed.last() else { return Ok(false) };
+        let span = Span::enter(Work::Flush);
         let next = view.sealed.iter().rev().nth(1).unwrap_or(&view.active);
         let floor = next.log();
         let flushed = self.write_memtable(memtable)?;
+        let event = Event::Flushed {
+            bytes_in: memtable.bytes() as u64,
+            bytes_out: flushed.tables.iter().map(|meta| meta.file_bytes).sum(),
+            tables: flushed.tables.len() as u64,
+        };
         self.install_flush(flushed, floor, memtable)?;
         self.memtables.change(|view| MemView {
             active: Arc::clone(&view.active),
             sealed: view.sealed.iter().filter(|m| !Arc::ptr_eq(m, memtable)).cloned().collect(),
         });
         self.shared.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        span.report(&event);
         if let Some(floor) = floor {
             self.writer.log_floor.store(floor.segment, Ordering::Release);
         }

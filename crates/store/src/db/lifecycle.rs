@@ -250,6 +250,10 @@ impl Core {
     ///
     /// Data whose flush fails here is in the log, and is recovered at the next open.
     pub(crate) fn close(&self) -> Result<()> {
+        // What asynchronous writers have queued may have to wait for the pool's flushes.
+        self.writer.committer.stop();
+        self.commit_submitted();
+        self.writer.committer.wake_all();
         self.scheduler.stop();
         let result = if self.shared.is_read_only { Ok(()) } else { self.flush_and_close_log() };
         self.reclaim();

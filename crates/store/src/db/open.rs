@@ -36,6 +36,7 @@ use super::{
     keyspace::KeyspaceInner,
     memory::Memory,
     memtables::Memtables,
+    read_times::ReadTimes,
     scheduler::Scheduler,
     shared::{LOCK_NAME, Shared},
     tap::Taps,
@@ -46,6 +47,7 @@ use super::{
 use crate::{
     db::DatabaseBuilder,
     error::{Error, Result},
+    events::{Event, Span, Work},
     io::{
         Clock, FileLock, FileSystem, ReadMode, engine::ReadEngine, hold_dir, open_files::OpenFiles,
         read_only::ReadOnlyFs, retry, sync_dir,
@@ -74,6 +76,7 @@ use crate::{
 
 /// Opens the database that the builder describes.
 pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
+    let span = Span::enter(Work::Recovery);
     let DatabaseBuilder { path: dir, options, functions, fs, clock } = builder;
     let fs = hold_directory(&fs, &dir, options.create_if_missing)?;
     let lock = take_lock(&*fs, &dir)?;
@@ -129,6 +132,9 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     core.compact_at_opening();
     core.reclaim();
     core.shared.balance_memory();
+    let records = core.shared.counters.replayed_records.load(Ordering::Relaxed);
+    let keyspaces = core.lock_catalog().keyspaces.len() as u64;
+    span.report(&Event::Recovered { records, keyspaces });
     core.scheduler.start(&core)?;
     Ok(core)
 }
@@ -212,6 +218,7 @@ struct Parts {
 
 /// Makes a database of the results of an opening. The replayed entries are in its sealed memtable.
 fn assemble(parts: Parts) -> Arc<Core> {
+    let timed_reads = parts.options.timed_reads;
     let Parts { replayed, catalog, options, drops, .. } = parts;
     let state = &catalog.state;
     let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
@@ -248,6 +255,7 @@ fn assemble(parts: Parts) -> Arc<Core> {
             memory: parts.memory,
             counters: Counters::default(),
             health: Health::default(),
+            read_times: ReadTimes::new(timed_reads),
             process: Process::default(),
             is_read_only: parts.is_read_only,
             stopped: Mutex::default(),

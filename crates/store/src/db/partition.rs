@@ -49,7 +49,16 @@ impl Core {
     ) -> Result<Vec<Arc<Tree>>> {
         self.shared.check_writable()?;
         names.iter().try_for_each(|name| Router::check_name(name))?;
-        let mut state = self.lock_write();
+        self.create_partitions_in(&mut self.lock_write(), inner, names)
+    }
+
+    /// As [`Core::create_partitions`], of names that were checked, under the write lock.
+    pub(super) fn create_partitions_in(
+        &self,
+        state: &mut WriteState,
+        inner: &KeyspaceInner,
+        names: &[&[u8]],
+    ) -> Result<Vec<Arc<Tree>>> {
         self.shared.check_running()?;
         if inner.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped(Arc::clone(&inner.name)));
@@ -70,7 +79,7 @@ impl Core {
             .collect();
         let map = match created.is_empty() {
             true => map,
-            false => self.log_creations(&mut state, &root, &map, &created)?,
+            false => self.log_creations(state, &root, &map, &created)?,
         };
         Ok(names.iter().filter_map(|name| map.get(name)).cloned().collect())
     }

@@ -106,7 +106,8 @@ impl<'a> Reader<'a> {
     /// As [`Keyspace::get`].
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        load(self.find(key.as_ref())?)
+        let times = &self.keyspace.core().shared.read_times;
+        times.time(|| load(self.find(key.as_ref())?))
     }
 
     /// As [`Reader::get`], for a caller that has no time or memory for long values. A value in
@@ -134,7 +135,8 @@ impl<'a> Reader<'a> {
     /// file of its own and is longer than `bytes_max`. It was not read.
     #[inline]
     pub fn get_at_most(&self, key: impl AsRef<[u8]>, bytes_max: u64) -> Result<Option<Slice>> {
-        load_at_most(self.find(key.as_ref())?, bytes_max)
+        let times = &self.keyspace.core().shared.read_times;
+        times.time(|| load_at_most(self.find(key.as_ref())?, bytes_max))
     }
 
     /// Returns true if `key` is present. Reads no value that is stored outside its table's blocks.

@@ -13,6 +13,7 @@ use rhumb_sync::primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mu
 use super::{core::Core, training::IDLE_ENTRIES_MAX};
 use crate::{
     error::{Error, Result},
+    events::Event,
     io::priority::yield_to_others,
     options::{L0_TABLES_SLOW, L0_TABLES_SLOWEST},
 };
@@ -272,6 +273,7 @@ impl Core {
             }
             Err(error) => {
                 self.shared.counters.failed_jobs.fetch_add(1, Ordering::Relaxed);
+                Event::Failed { error: &error }.report(Duration::ZERO);
                 *failure.lock() = Some(error);
                 self.scheduler.tell_done();
                 false

@@ -4,7 +4,10 @@
 //! It takes part in no order of locks: its own locks are held for a moment, and nothing is locked
 //! under them.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use rhumb_sync::{
     drop_queue::DropQueue,
@@ -12,9 +15,10 @@ use rhumb_sync::{
     process::Process,
 };
 
-use super::{counters::Counters, health::Health, memory::Memory};
+use super::{counters::Counters, health::Health, memory::Memory, read_times::ReadTimes};
 use crate::{
     error::{Error, Result},
+    events::Event,
     expiry::{MILLIS_MAX, Millis},
     io::{Clock, FileLock, FileSystem},
     options::DatabaseOptions,
@@ -41,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) memory: Memory,
     pub(crate) counters: Counters,
     pub(crate) health: Health,
+    pub(crate) read_times: ReadTimes,
     /// The process that opened the database.
     pub(crate) process: Process,
     /// True if the database is open for reading only. Any operation that would write is refused.
@@ -85,7 +90,12 @@ impl Shared {
 
     /// Stops all writes until the database is reopened.
     pub(crate) fn stop(&self, cause: &Error) {
-        self.stopped.lock().get_or_insert_with(|| cause.clone());
+        let mut stopped = self.stopped.lock();
+        if stopped.is_none() {
+            *stopped = Some(cause.clone());
+            drop(stopped);
+            Event::Stopped { cause }.report(Duration::ZERO);
+        }
     }
 
     /// Rejects a process that was forked from the one that opened the database. The threads that

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use rhumb_sync::{deferred, epoch};
 
-use super::core::Core;
+use super::{core::Core, read_times::ReadLatency};
 use crate::{error::Corruption, io::ReadEngineKind, tree::Tree, version::levels::Levels};
 
 /// The contents of a database, and its activity since it was opened.
@@ -158,6 +158,9 @@ pub struct Stats {
     pub stall_ns_total: u64,
     /// The time that writes were slowed down by the throttle, in nanoseconds.
     pub delay_ns_total: u64,
+    /// How long point reads took; empty unless
+    /// [`DatabaseBuilder::timed_reads`](crate::DatabaseBuilder::timed_reads) asks for it.
+    pub read_latency: ReadLatency,
 }
 
 /// The contents of a keyspace, with all its partitions.
@@ -277,6 +280,7 @@ impl Core {
             stall_ns_max: get(&counters.stall_ns_max),
             stall_ns_total: get(&counters.stall_ns_total),
             delay_ns_total: get(&counters.delay_ns_total),
+            read_latency: self.shared.read_times.latency(),
         }
     }
 }

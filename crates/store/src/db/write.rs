@@ -12,18 +12,20 @@ use std::{
 use rhumb_sync::{primitive::Arc, record::Record};
 
 use super::{
+    batch::with_trees,
     core::Core,
-    shared::Shared,
     writer::{Pending, WriteState},
 };
 use crate::{
     error::{Error, Result},
+    events::Event,
     log::{
         SegmentSync,
         batch::{Batch, Encoded},
     },
     memtable::{MemView, Memtable},
     options::{PersistMode, SEALED_MAX},
+    partition::Router,
     types::{SEQ_END, SeqNo},
 };
 
@@ -64,13 +66,13 @@ impl Core {
 
     /// Queues a batch.
     pub(super) fn enqueue(&self, pending: Pending) -> Arc<Pending> {
-        let refused = self.shared.check_writable().err();
-        let is_queued = refused.is_none();
         let pending = Arc::new(pending);
-        *pending.result.lock() = refused.map(Err);
-        if is_queued {
-            self.delay_writer(pending.bytes);
-            self.writer.queue.lock().push(Arc::clone(&pending));
+        match self.shared.check_writable() {
+            Err(refused) => self.tell(&pending, Err(refused)),
+            Ok(()) => {
+                self.delay_writer(pending.bytes);
+                self.writer.queue.lock().push(Arc::clone(&pending));
+            }
         }
         pending
     }
@@ -78,21 +80,20 @@ impl Core {
     /// Commits a queued batch, unless that was done already, and takes its result.
     pub(crate) fn finish(&self, pending: &Pending) -> Result<()> {
         // The result stays there: without it, the batch would look as if it had got none.
-        if let Some(result) = pending.result.lock().clone() {
+        if let Some(result) = pending.result() {
             return result;
         }
         // The parent commits what was queued before a fork.
         self.shared.check_process()?;
         let mut state = self.lock_write();
-        if pending.result.lock().is_none() {
+        if !pending.is_done() {
             self.commit_queued(&mut state);
         }
         drop(state);
         self.run_inline();
         // A batch is in the queue until it is done, and any thread that takes it from there gives
         // it a result.
-        let result = pending.result.lock().clone();
-        result.unwrap_or_else(|| {
+        pending.result().unwrap_or_else(|| {
             let lost = Error::Internal("a batch is neither queued nor done".into());
             self.shared.stop(&lost);
             Err(lost)
@@ -109,8 +110,7 @@ impl Core {
 
     /// Commits everything queued, in groups.
     pub(super) fn commit_queued(&self, state: &mut WriteState) {
-        let taken =
-            Taken { shared: &self.shared, queued: std::mem::take(&mut *self.writer.queue.lock()) };
+        let taken = Taken { core: self, queued: std::mem::take(&mut *self.writer.queue.lock()) };
         self.shared.counters.count_writers(taken.queued.len());
         let mut rest = &taken.queued[..];
         while !rest.is_empty() {
@@ -124,8 +124,9 @@ impl Core {
                 })
                 .count();
             let (group, others) = rest.split_at(len);
-            if group.iter().any(|pending| pending.checked.is_some()) {
-                self.commit_and_tell(state, &self.without_conflicts(state, group));
+            if group.iter().any(|pending| pending.checked.is_some() || pending.deferred.is_some()) {
+                let ready = self.without_refused(state, group);
+                self.commit_and_tell(state, &ready);
             } else {
                 self.commit_and_tell(state, group);
             }
@@ -141,15 +142,28 @@ impl Core {
         let result = self.commit_group(state, group);
         self.shared.health.record_write(group.len(), &result);
         for pending in group {
-            *pending.result.lock() = Some(result.clone());
+            self.tell(pending, result.clone());
         }
     }
 
-    /// The batches of a group but for transactions that conflict with what was committed, or with
-    /// those before them in the group: these get their result.
-    fn without_conflicts(&self, state: &WriteState, group: &[Arc<Pending>]) -> Vec<Arc<Pending>> {
+    /// Gives a batch its result. The future of its owner is woken by the committer: no code of a
+    /// caller runs under the write lock.
+    fn tell(&self, pending: &Pending, result: Result<()>) {
+        if let Some(waker) = pending.complete(result) {
+            self.writer.committer.wake_later(waker);
+        }
+    }
+
+    /// The batches of a group but for those that are refused and get that as their result:
+    /// transactions that conflict with what was committed or with those before them in the group,
+    /// and batches whose partitions cannot be created.
+    fn without_refused(&self, state: &mut WriteState, group: &[Arc<Pending>]) -> Vec<Arc<Pending>> {
         let mut kept: Vec<Arc<Pending>> = Vec::with_capacity(group.len());
         for pending in group {
+            if let Err(refused) = self.resolve_deferred(state, pending) {
+                self.tell(pending, Err(refused));
+                continue;
+            }
             let conflict = pending.checked.as_ref().and_then(|checked| {
                 let before: Vec<_> = kept.iter().map(|pending| pending.record.lock()).collect();
                 let records = before.iter().filter_map(|record| Some(record.as_ref()?.bytes()));
@@ -159,11 +173,26 @@ impl Core {
                 None => kept.push(Arc::clone(pending)),
                 Some(conflict) => {
                     self.shared.counters.transaction_conflicts.fetch_add(1, Ordering::Relaxed);
-                    *pending.result.lock() = Some(Err(conflict));
+                    self.tell(pending, Err(conflict));
                 }
             }
         }
         kept
+    }
+
+    /// Creates the partitions that a batch still needs, and encodes its record for them.
+    fn resolve_deferred(&self, state: &mut WriteState, pending: &Pending) -> Result<()> {
+        let Some(targets) = &pending.deferred else { return Ok(()) };
+        let moved = targets.moved(&mut |inner, names| {
+            names.iter().try_for_each(|name| Router::check_name(name))?;
+            self.create_partitions_in(state, inner, names).map(Some)
+        })?;
+        let mut record = pending.record.lock();
+        *record = match record.take() {
+            Some(encoded) => Some(with_trees(encoded, &moved.unwrap_or_default())?),
+            None => None,
+        };
+        Ok(())
     }
 
     /// Commits a group of batches: all of them or none.
@@ -202,9 +231,8 @@ impl Core {
     /// Hands the records of a group to the log with one call of the operating system. Their numbers
     /// are then used up, even if the sync fails: the records may be replayed.
     fn log_group(&self, state: &mut WriteState, group: &Group<'_>) -> Result<()> {
-        state.taps.prepare(group.records.iter().map(Encoded::bytes));
-        let records = group.records.iter().map(Encoded::bytes);
-        self.writer.log_records(&self.shared, state, records)?;
+        state.taps.prepare(group.logged());
+        self.writer.log_records(&self.shared, state, group.logged())?;
         state.next_seq = group.end_seq;
         Ok(())
     }
@@ -214,6 +242,9 @@ impl Core {
         let memtable = Arc::clone(&self.memtables.get().active);
         let mut next = group.first_seq;
         for (mut encoded, pending) in group.records.into_iter().zip(group.batches) {
+            if pending.operations == 0 {
+                continue;
+            }
             let record = encoded.keep_in(&mut state.records);
             // Taps come before the memtable, which gets read at once. A tap that shows its copy to
             // other readers refuses to from here on, so that no reader finds the old value after
@@ -252,6 +283,7 @@ impl Core {
         };
         drop(state);
         self.shared.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
+        let began = Instant::now();
         let mut outcomes = Vec::with_capacity(syncs.len());
         for sync in syncs {
             let outcome = sync.run();
@@ -266,6 +298,7 @@ impl Core {
                 break;
             }
         }
+        Event::Synced.report(began.elapsed());
         self.writer.record_syncs(&self.shared, &mut self.lock_write(), &outcomes)
     }
 
@@ -285,7 +318,9 @@ impl Core {
         }
         let began = Instant::now();
         let result = self.scheduler.wait_until(self, || self.memtables.get().sealed.len() <= most);
-        self.shared.counters.count_stall(began.elapsed());
+        let waited = began.elapsed();
+        self.shared.counters.count_stall(waited);
+        Event::Stalled.report(waited);
         result
     }
 
@@ -315,7 +350,9 @@ impl Core {
         if let Some(due) = self.scheduler.owe_delay(delay, DELAY_STEP) {
             let began = Instant::now();
             self.shared.clock.sleep(due);
-            self.shared.counters.count_delay(began.elapsed());
+            let slept = began.elapsed();
+            self.shared.counters.count_delay(slept);
+            Event::Delayed.report(slept);
         }
     }
 
@@ -366,11 +403,17 @@ impl<'g> Group<'g> {
         let durability = batches.iter().map(|batch| batch.durability).max().unwrap_or_default();
         Ok(Self { batches, records, first_seq, end_seq: first_seq + operations, durability })
     }
+
+    /// The payloads for the log. A batch without operations, which only waits for a sync, has none.
+    fn logged(&self) -> impl Iterator<Item = &[u8]> {
+        let all = self.records.iter().zip(self.batches);
+        all.filter(|(_, batch)| batch.operations > 0).map(|(record, _)| record.bytes())
+    }
 }
 
 /// The batches that were taken out of the queue to be committed.
 struct Taken<'c> {
-    shared: &'c Shared,
+    core: &'c Core,
     queued: Vec<Arc<Pending>>,
 }
 
@@ -378,11 +421,9 @@ impl Drop for Taken<'_> {
     /// Gives a result to every batch, even if this thread unwinds: the work in progress is then
     /// half done, and no thread may take it for done.
     fn drop(&mut self) {
-        for pending in &self.queued {
-            let mut result = pending.result.lock();
-            if result.is_none() {
-                *result = Some(Err(Error::WritesStopped(Arc::new(self.shared.stop_after_panic()))));
-            }
+        for pending in self.queued.iter().filter(|pending| !pending.is_done()) {
+            let cause = Arc::new(self.core.shared.stop_after_panic());
+            self.core.tell(pending, Err(Error::WritesStopped(cause)));
         }
     }
 }
@@ -413,10 +454,9 @@ mod tests {
         let record =
             Encoded::of(&core.shared.memory.records, tree, Kind::Value, b"a", &[b"1"]).unwrap();
         let pending = core.submit(record, 1, PersistMode::Buffer);
-        let taken =
-            Taken { shared: &core.shared, queued: std::mem::take(&mut *core.writer.queue.lock()) };
+        let taken = Taken { core, queued: std::mem::take(&mut *core.writer.queue.lock()) };
         let result = core.commit_group(&mut core.lock_write(), &taken.queued);
-        *pending.result.lock() = Some(result);
+        core.tell(&pending, result);
         // The owner does not wait for the thread that has committed its batch.
         core.finish(&pending).unwrap();
         drop(taken);

@@ -3,18 +3,26 @@
 //! This file keeps the log's segments; `write.rs` is the way of a batch through queue, log and
 //! memtable.
 
+use std::{
+    task::{Context, Poll, Waker},
+    time::Instant,
+};
+
 use rhumb_sync::{
     primitive::{Arc, AtomicU64, Mutex, Ordering},
     record::Records,
 };
 
 use super::{
+    batch::Targets,
+    committer::Committer,
     shared::Shared,
     tap::Taps,
     transaction::{Checked, History, Transactions},
 };
 use crate::{
     error::Result,
+    events::Event,
     log::{LogWriter, SegmentSync, batch::Encoded},
     memtable::LogFloor,
     options::PersistMode,
@@ -27,6 +35,8 @@ pub(crate) struct Writer {
     pub(crate) state: Mutex<WriteState>,
     /// Batches that the next commit takes.
     pub(crate) queue: Mutex<Vec<Arc<Pending>>>,
+    /// The thread that commits for callers that do not wait.
+    pub(crate) committer: Committer,
     /// The open transactions.
     pub(crate) transactions: Transactions,
     /// Every write up to this sequence number is in the memtables.
@@ -62,14 +72,68 @@ pub(crate) struct Pending {
     pub(super) durability: PersistMode,
     /// What must not have changed, if it is a transaction.
     pub(super) checked: Option<Box<Checked>>,
-    pub(super) result: Mutex<Option<Result<()>>>,
+    /// The keyspaces of a batch that needs partitions which may not exist yet: the commit creates
+    /// them, and encodes the record for them.
+    pub(super) deferred: Option<Box<Targets>>,
+    outcome: Mutex<Outcome>,
+}
+
+/// The state of a batch as its owner sees it.
+enum Outcome {
+    /// Queued or being committed; the waker is that of a future.
+    Waiting(Option<Waker>),
+    Done(Result<()>),
 }
 
 impl Pending {
     pub(super) fn new(record: Encoded, operations: u32, durability: PersistMode) -> Self {
         let bytes = record.bytes().len();
-        let (record, result) = (Mutex::new(Some(record)), Mutex::new(None));
-        Self { record, bytes, operations, durability, checked: None, result }
+        let (record, outcome) = (Mutex::new(Some(record)), Mutex::new(Outcome::Waiting(None)));
+        Self { record, bytes, operations, durability, checked: None, deferred: None, outcome }
+    }
+
+    /// Returns true if there is nothing to write and nothing to sync.
+    pub(super) fn has_nothing_to_do(&self) -> bool {
+        self.operations == 0 && self.durability == PersistMode::Buffer
+    }
+
+    /// The result; `None` until the batch is done.
+    pub(super) fn result(&self) -> Option<Result<()>> {
+        match &*self.outcome.lock() {
+            Outcome::Waiting(_) => None,
+            Outcome::Done(result) => Some(result.clone()),
+        }
+    }
+
+    /// Returns true if the batch is done.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(*self.outcome.lock(), Outcome::Done(_))
+    }
+
+    /// Sets the result. Returns the waker of the future that waits for it, to be woken without a
+    /// lock.
+    #[must_use]
+    pub(super) fn complete(&self, result: Result<()>) -> Option<Waker> {
+        match std::mem::replace(&mut *self.outcome.lock(), Outcome::Done(result)) {
+            Outcome::Waiting(waker) => waker,
+            Outcome::Done(_) => None,
+        }
+    }
+
+    /// The result, or the context's waker is woken once there is one.
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Result<()>> {
+        let mut outcome = self.outcome.lock();
+        match &mut *outcome {
+            Outcome::Done(result) => Poll::Ready(result.clone()),
+            Outcome::Waiting(Some(waker)) if waker.will_wake(cx.waker()) => Poll::Pending,
+            Outcome::Waiting(waker) => {
+                let before = waker.replace(cx.waker().clone());
+                // A waker's drop is the caller's code.
+                drop(outcome);
+                drop(before);
+                Poll::Pending
+            }
+        }
     }
 }
 
@@ -79,6 +143,7 @@ impl Writer {
         Self {
             state: Mutex::new(state),
             queue: Mutex::default(),
+            committer: Committer::default(),
             transactions: Transactions::default(),
             visible: AtomicU64::new(last_seq),
             log_floor: AtomicU64::new(log_floor),
@@ -148,7 +213,7 @@ impl Writer {
         mode: PersistMode,
     ) -> Result<()> {
         let all = mode == PersistMode::SyncAll;
-        let mut durable = 0;
+        let (mut durable, began) = (0, Instant::now());
         shared.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
         for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
             log.record_durable(durable);
@@ -163,6 +228,7 @@ impl Writer {
                 }
             }
         }
+        Event::Synced.report(began.elapsed());
         self.check_files(shared, state)
     }
 

@@ -436,15 +436,28 @@ impl Program {
     }
 
     fn submit(&mut self, batches: &[Vec<Change>]) -> Result<(), Error> {
+        type Wait = Box<dyn FnOnce() -> Result<(), Error>>;
         let mut submitted = Vec::new();
         for changes in batches {
             let mut batch = self.db().batch();
             let added = changes.iter().try_for_each(|change| self.add(&mut batch, change));
-            submitted.push((added.and_then(|()| batch.submit()), changes));
+            let wait: Wait = match added {
+                Err(refused) => Box::new(|| Err(refused)),
+                Ok(()) if batches.len().is_multiple_of(2) => {
+                    let future = batch.commit_async();
+                    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                    Box::new(move || runtime.block_on(future))
+                }
+                Ok(()) => {
+                    let submitted = batch.submit();
+                    Box::new(|| submitted.and_then(rhumb::Submitted::finish))
+                }
+            };
+            submitted.push((wait, changes));
         }
         let mut all = Ok(());
-        for (submitted, changes) in submitted {
-            let result = submitted.and_then(rhumb::Submitted::finish);
+        for (wait, changes) in submitted {
+            let result = wait();
             let effects = changes.iter().map(effect_of).collect();
             all = all.and(self.finish_write(result, effects, self.settings.durability));
         }

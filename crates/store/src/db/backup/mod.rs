@@ -21,6 +21,7 @@ use self::format::{Point, PointFile};
 use super::{Database, core::Core};
 use crate::{
     error::{Error, Result},
+    events::{Event, Span, Work},
     io::{FileSystem, ReadMode, read_exact_at, retry, write_all},
 };
 
@@ -83,6 +84,7 @@ impl Database {
 impl Core {
     fn backup(&self, target: &Path) -> Result<BackupInfo> {
         self.shared.check_writable()?;
+        let span = Span::enter(Work::Backup);
         let fs = &self.shared.fs;
         let target = retry("find", target, || fs.absolute(target))?;
         let backups = Backups::create(Arc::clone(fs), target)?;
@@ -120,6 +122,8 @@ impl Core {
             records: content.records(),
         };
         backups.add_point(&point)?;
+        let (number, files) = (point.number, point.files.len() as u64);
+        span.report(&Event::BackedUp { number, files, copied_bytes });
         Ok(BackupInfo { copied_bytes, ..BackupInfo::of(&point) })
     }
 }

@@ -458,7 +458,11 @@ mod tests {
             entries
                 .into_iter()
                 .map(|((key, seq), (kind, value))| {
-                    let value = if kind == Kind::Tombstone { Vec::new() } else { value };
+                    let value = match kind {
+                        Kind::Tombstone => Vec::new(),
+                        Kind::Expiring => [&[7; STAMP_BYTES], &value[..]].concat(),
+                        _ => value,
+                    };
                     ((key, u64::MAX - seq), (kind, value))
                 })
                 .collect()
