@@ -21,8 +21,9 @@ use crate::{
         idle::Process,
         index::{self, IndexOptions},
         memory::{self, MemoryOptions},
-        models, queue, readafterdelete, ycsb,
+        models, queue, readafterdelete, transact, ycsb,
     },
+    transacting::TransactEngine,
     usage::usage,
 };
 
@@ -41,7 +42,9 @@ pub enum BenchCommand {
     /// multiget_cold mixed90 mixed50 overwrite. A store is loaded first where a workload needs it.
     /// And queue, which runs by itself: cycles of a push and a pop, in tenths, as a queue (with 100
     /// and 10,000 entries in between), stack, double-ended and priority queue; --keys are the
-    /// cycles of each [default: 2000000].
+    /// cycles of each [default: 2000000]. And transact, which runs by itself: optimistic
+    /// transactions of 8 threads (or --threads) that read and write two of a million keys, with
+    /// conflicts in 0, 1 and 10% of the attempts.
     Engine(EngineCommand),
     /// Read many keys at once, asynchronously and in scans, with little in the cache
     ///
@@ -288,6 +291,11 @@ pub fn run(command: BenchCommand) -> Result<()> {
                 let known: [&dyn QueueEngine; 2] = [&LEARNED, &SKIP_LIST];
                 let engines = usage(queue::choose(&subjects, &known))?;
                 return queue::run(&engines, &options)?.print(options.run.json);
+            }
+            if usage(transact::is_chosen(&workloads))? {
+                let known: [&dyn TransactEngine; 2] = [&LEARNED, &SKIP_LIST];
+                let engines = usage(transact::choose(&subjects, &known))?;
+                return transact::run(&engines, &options)?.print(options.run.json);
             }
             let engines = usage(suite::choose(&subjects, &known))?;
             let workloads = usage(engine::choose_workloads(&workloads))?;

@@ -35,6 +35,7 @@ pub mod rhumb_engine;
 pub mod rhumb_index;
 pub mod subject;
 pub mod suite;
+pub mod transacting;
 pub mod usage;
 pub mod value;
 pub mod work;

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, path::Path};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rhumb::{
     BlockIndexKind, Database, Iter, Keyspace, KeyspaceOptions, MemtableKind, Partitioning,
     PersistMode, StringCoding, TableOptions, Training,
@@ -17,6 +17,7 @@ use crate::{
         Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnEntryOf, OnValue, Session,
         Store, Tuning, WriteGroup,
     },
+    transacting::{KEY_BYTES, OnChange, TransactEngine, TransactStore},
 };
 
 /// Rhumb with one kind of index block and of memtable.
@@ -218,6 +219,57 @@ impl Store for RhumbStore {
 
     fn close(self: Box<Self>) -> Result<()> {
         Ok(self.db.persist(PersistMode::Buffer)?)
+    }
+}
+
+impl TransactEngine for Rhumb {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn options(&self, tuning: &Tuning) -> String {
+        format!(
+            "{}; snapshot isolation: a conflict if a key that is written was changed since; a \
+             commit is in the operating system's hands when it returns and not synced",
+            Engine::options(self, tuning)
+        )
+    }
+
+    fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn TransactStore>> {
+        Ok(Box::new(self.open_store(directory, tuning)?))
+    }
+}
+
+impl TransactStore for RhumbStore {
+    fn insert(&self, key: &[u8; KEY_BYTES], value: &[u8]) -> Result<()> {
+        Ok(self.keyspace.insert(key, value)?)
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.db.flush()?;
+        Ok(self.keyspace.compact()?)
+    }
+
+    fn transact(&self, keys: [&[u8; KEY_BYTES]; 2], on_change: OnChange<'_>) -> Result<bool> {
+        let mut transaction = self.db.transaction();
+        for (at, key) in keys.into_iter().enumerate() {
+            let value = transaction.get(&self.keyspace, key)?.context("a key is missing")?;
+            let value = on_change(at, &value)?;
+            transaction.insert(&self.keyspace, key, value)?;
+        }
+        match transaction.commit() {
+            Ok(()) => Ok(true),
+            Err(rhumb::Error::Conflict { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn values(&self, on_value: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+        for entry in &self.keyspace {
+            let (key, value) = entry?;
+            on_value(&key, &value)?;
+        }
+        Ok(())
     }
 }
 

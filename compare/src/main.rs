@@ -22,7 +22,9 @@ use rhumb_bench::suite::remote::RemoteOptions;
 #[cfg(feature = "engine-rust")]
 use rhumb_bench::{
     options::Options,
-    suite::{async_reads, engine as engine_suite, idle::Process, queue, readafterdelete, ycsb},
+    suite::{
+        async_reads, engine as engine_suite, idle::Process, queue, readafterdelete, transact, ycsb,
+    },
 };
 
 /// What the rivals' own measurements use. Without it, their small nodes cost them a third to a
@@ -44,7 +46,8 @@ enum Suite {
     #[cfg(feature = "engine-rust")]
     Engine {
         /// Workloads [default: all but mixed50]; or queue by itself, whose subjects are rhumb,
-        /// fjall, redb and redb-single, where each step is a transaction
+        /// fjall, redb and redb-single, where each step is a transaction; or transact by itself,
+        /// whose subjects are rhumb and fjall
         #[arg(value_name = "WORKLOAD")]
         workloads: Vec<String>,
         /// Subjects [default: rhumb,rocksdb,fjall,redb,lmdb]
@@ -137,6 +140,10 @@ fn main() -> Result<()> {
             if queue::is_chosen(&workloads)? {
                 let subjects = engine::chosen_queues(&subjects)?;
                 return queue::run(&subjects, &options)?.print(options.run.json);
+            }
+            if transact::is_chosen(&workloads)? {
+                let subjects = engine::chosen_transacting(&subjects)?;
+                return transact::run(&subjects, &options)?.print(options.run.json);
             }
             let workloads = engine_suite::choose_workloads(&workloads)?;
             let subjects = engine::chosen(&subjects)?;

@@ -29,6 +29,7 @@ pub mod readafterdelete;
 pub mod remote;
 #[cfg(feature = "rhumb")]
 pub mod training;
+pub mod transact;
 pub mod ycsb;
 
 use anyhow::{Result, bail, ensure};

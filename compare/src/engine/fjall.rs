@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use fjall::{
-    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode,
+    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, OptimisticTxDatabase,
+    OptimisticTxKeyspace, PersistMode, Readable,
     config::{
         BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy,
         FilterPolicyEntry, PartitioningPolicy, PinningPolicy,
@@ -16,6 +17,7 @@ use rhumb_bench::queueing::{QueueEngine, QueueStore, Step};
 use rhumb_bench::subject::{
     Compression, Engine, FileCache, Footprint, OnEntry, OnValue, Session, Store, Tuning, WriteGroup,
 };
+use rhumb_bench::transacting::{KEY_BYTES, OnChange, TransactEngine, TransactStore};
 
 pub(crate) struct Fjall;
 
@@ -61,23 +63,24 @@ fn open_database(directory: &Path, tuning: &Tuning) -> Result<Database> {
 }
 
 fn open_keyspace(db: &Database, name: &str, tuning: &Tuning) -> Result<Keyspace> {
+    Ok(db.keyspace(name, || keyspace_options(tuning))?)
+}
+
+fn keyspace_options(tuning: &Tuning) -> KeyspaceCreateOptions {
     let compression = match tuning.compression {
         Compression::None => CompressionType::None,
         Compression::Lz4 => CompressionType::Lz4,
     };
     let bits = BloomConstructionPolicy::BitsPerKey(tuning.filter_bits as f32);
-    let keyspace = db.keyspace(name, || {
-        KeyspaceCreateOptions::default()
-            .max_memtable_size(tuning.memtable_bytes)
-            .data_block_size_policy(BlockSizePolicy::all(tuning.block_bytes))
-            .data_block_compression_policy(CompressionPolicy::all(compression))
-            .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(bits)))
-            .filter_block_partitioning_policy(PartitioningPolicy::all(false))
-            .index_block_partitioning_policy(PartitioningPolicy::all(false))
-            .filter_block_pinning_policy(PinningPolicy::all(true))
-            .index_block_pinning_policy(PinningPolicy::all(true))
-    })?;
-    Ok(keyspace)
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(tuning.memtable_bytes)
+        .data_block_size_policy(BlockSizePolicy::all(tuning.block_bytes))
+        .data_block_compression_policy(CompressionPolicy::all(compression))
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(bits)))
+        .filter_block_partitioning_policy(PartitioningPolicy::all(false))
+        .index_block_partitioning_policy(PartitioningPolicy::all(false))
+        .filter_block_pinning_policy(PinningPolicy::all(true))
+        .index_block_pinning_policy(PinningPolicy::all(true))
 }
 
 struct FjallStore {
@@ -144,6 +147,61 @@ fn scan_by(keyspace: &Keyspace, from: &[u8], on_entry: OnEntry<'_>) -> Result<()
         }
     }
     Ok(())
+}
+
+impl TransactEngine for Fjall {
+    fn name(&self) -> &'static str {
+        "fjall"
+    }
+
+    fn options(&self, tuning: &Tuning) -> String {
+        format!(
+            "{}; OptimisticTxDatabase, serializable: a conflict if a key that is read was changed \
+             since; a commit is in the operating system's hands when it returns and not synced",
+            Engine::options(self, tuning)
+        )
+    }
+
+    fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn TransactStore>> {
+        let builder = OptimisticTxDatabase::builder(directory).cache_size(tuning.cache_bytes);
+        let db = builder.worker_threads(tuning.background_threads as usize).open()?;
+        let keyspace = db.keyspace("bench", || keyspace_options(tuning))?;
+        Ok(Box::new(FjallTransactions { db, keyspace }))
+    }
+}
+
+struct FjallTransactions {
+    db: OptimisticTxDatabase,
+    keyspace: OptimisticTxKeyspace,
+}
+
+impl TransactStore for FjallTransactions {
+    fn insert(&self, key: &[u8; KEY_BYTES], value: &[u8]) -> Result<()> {
+        Ok(self.keyspace.inner().insert(*key, value)?)
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.keyspace.inner().rotate_memtable_and_wait()?;
+        Ok(self.keyspace.inner().major_compact()?)
+    }
+
+    fn transact(&self, keys: [&[u8; KEY_BYTES]; 2], on_change: OnChange<'_>) -> Result<bool> {
+        let mut transaction = self.db.write_tx()?.durability(None);
+        for (at, key) in keys.into_iter().enumerate() {
+            let value = transaction.get(&self.keyspace, key)?.context("a key is missing")?;
+            let value = on_change(at, &value)?;
+            transaction.insert(&self.keyspace, *key, value);
+        }
+        Ok(transaction.commit()?.is_ok())
+    }
+
+    fn values(&self, on_value: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+        for entry in self.keyspace.inner().iter() {
+            let (key, value) = entry.into_inner()?;
+            on_value(&key, &value)?;
+        }
+        Ok(())
+    }
 }
 
 impl QueueEngine for Fjall {

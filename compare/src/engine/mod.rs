@@ -13,6 +13,7 @@ use rhumb_bench::{
     rhumb_engine::{BINARY_SEARCH, LEARNED},
     subject::Engine,
     suite,
+    transacting::TransactEngine,
 };
 
 /// Every subject; the last is Rhumb once more and runs only when it is named.
@@ -74,4 +75,12 @@ static QUEUES: &[&dyn QueueEngine] = &[&LEARNED, &fjall::Fjall, &redb::Redb, &re
 /// Chooses subjects that are queues by their names.
 pub(crate) fn chosen_queues(names: &[String]) -> Result<Vec<&'static dyn QueueEngine>> {
     suite::queue::choose(names, QUEUES)
+}
+
+/// Stores with optimistic transactions.
+static TRANSACTING: &[&dyn TransactEngine] = &[&LEARNED, &fjall::Fjall];
+
+/// Chooses subjects with optimistic transactions by their names.
+pub(crate) fn chosen_transacting(names: &[String]) -> Result<Vec<&'static dyn TransactEngine>> {
+    suite::transact::choose(names, TRANSACTING)
 }

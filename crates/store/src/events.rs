@@ -4,7 +4,7 @@
 //! A subscriber runs in the thread that works, partly under the engine's locks: it must be quick
 //! and must not call the database.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::error::Error;
 
@@ -80,7 +80,7 @@ impl Span {
 impl Event<'_> {
     /// Reports what took `duration`.
     #[inline]
-    pub(crate) fn report(&self, _duration: Duration) {}
+    pub(crate) fn report(&self, _duration: std::time::Duration) {}
 }
 
 /// Returns true if the ends of compactions are reported, so that their figures are worth finding.

@@ -1,0 +1,424 @@
+//! Optimistic transactions of threads that share a store: each reads two of a million keys and
+//! writes both, and begins again after a conflict.
+//!
+//! Every value holds its key's version, which each write raises by one, and bytes that follow from
+//! both. Every value is checked as it is read, and at the end the versions must add up to twice the
+//! number of commits: a lost update or half a transaction would be seen.
+//!
+//! At conflict rate 0 each thread has keys of its own. Else one key of some transactions comes from
+//! a few hot ones. How many do is found for each subject by trying, until the wanted share of
+//! all attempts conflicts. The measured share is reported.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{
+    options::Options,
+    progress::Progress,
+    random::{Rng, mix},
+    report::{Heading, Report, Sample},
+    subject::Tuning,
+    transacting::{KEY_BYTES, TransactEngine, TransactStore},
+    workspace::Workspace,
+};
+
+/// The name of the workload.
+const NAME: &str = "transact";
+
+/// Keys, unless `--keys` says otherwise; and in a quick run.
+const KEYS: usize = 1_000_000;
+const QUICK_KEYS: usize = 100_000;
+
+/// Threads, unless `--threads` says otherwise.
+const THREADS: usize = 8;
+
+/// Memory of a store, unless `--cache` says otherwise. All that is alive fits several times.
+const CACHE_BYTES: u64 = 512 << 20;
+
+/// Hot keys: few, so that transactions of any two threads that run at once may meet.
+const HOT_KEYS: u64 = 4;
+
+/// Steps in which the share of hot transactions is found, and how long each takes.
+const TRIALS: u32 = 8;
+const TRIAL_TIME: Duration = Duration::from_millis(250);
+
+/// The workloads with their conflict rates, in shares of all attempts.
+const CASES: [(&str, f64); 3] =
+    [("transact_0%", 0.0), ("transact_1%", 0.01), ("transact_10%", 0.1)];
+
+/// Bytes of a value's head: its key's version, and a check of both.
+const HEAD_BYTES: usize = 16;
+
+/// Returns true if the workloads named are this one alone.
+///
+/// # Errors
+/// If it is named beside others: they need data sets, and it makes its own.
+pub fn is_chosen(names: &[String]) -> Result<bool> {
+    let is_named = names.iter().any(|name| name == NAME);
+    ensure!(!is_named || names.len() == 1, "{NAME} runs by itself, not beside other workloads");
+    Ok(is_named)
+}
+
+/// Chooses engines by their names, in the order of the names; all of them if none is named.
+///
+/// # Errors
+/// If a name is unknown.
+pub fn choose<'e>(
+    names: &[String],
+    engines: &[&'e dyn TransactEngine],
+) -> Result<Vec<&'e dyn TransactEngine>> {
+    let find = |name: &String| {
+        let found = engines.iter().find(|engine| engine.name() == name);
+        found.copied().with_context(|| {
+            let known: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
+            format!("no subject {name} of {NAME}: there are {}", known.join(", "))
+        })
+    };
+    let chosen: Result<Vec<_>> = names.iter().map(find).collect();
+    Ok(if names.is_empty() { engines.to_vec() } else { chosen? })
+}
+
+/// Measures the engines, one after the other within each case and repetition.
+///
+/// # Errors
+/// If a store fails, loses an update, or returns anything but what was written.
+pub fn run(engines: &[&dyn TransactEngine], options: &Options) -> Result<Report> {
+    options.validate()?;
+    let usual = if options.run.quick { QUICK_KEYS } else { KEYS };
+    let keys = options.run.keys.unwrap_or(usual) as u64;
+    let threads = match options.run.threads[..] {
+        [1] | [] => THREADS,
+        [threads, ..] => threads,
+    };
+    ensure!(keys >= 4 * threads as u64, "--keys of {NAME} are at least four for each thread");
+    ensure!(options.value_size >= HEAD_BYTES, "values of {NAME} have {HEAD_BYTES} bytes or more");
+    let tuning = Tuning {
+        cache_bytes: options.cache.map_or(CACHE_BYTES, |mebibytes| mebibytes << 20),
+        memtable_bytes: options.memtable << 20,
+        direct: false,
+        compression: options.compression,
+        block_bytes: options.block_size,
+        filter_bits: 10,
+        background_threads: 2,
+        data_bytes: keys * (KEY_BYTES + options.value_size) as u64,
+    };
+    let mut environment = super::environment_line(options, &[], &[]);
+    if let Some(line) = environment.as_object_mut() {
+        let subjects = engines.iter();
+        let subjects = subjects.map(|one| (one.name().to_owned(), one.options(&tuning).into()));
+        line.insert("subjects".into(), subjects.collect::<serde_json::Map<_, _>>().into());
+    }
+    let heading = Heading {
+        suite: "engine",
+        data: "two keys read and written".into(),
+        keys: keys as usize,
+        value_bytes: options.value_size,
+    };
+    let mut report = Report::new(heading, environment);
+    let workspace = Workspace::create(options.dir.as_deref())?;
+    let mut progress = Progress::default();
+    let mut subjects = Vec::new();
+    for engine in engines {
+        progress.task(format!("{}: load", engine.name()));
+        let directory = workspace.path(engine.name());
+        Workspace::empty(&directory)?;
+        let store = engine.open(&directory, &tuning).with_context(|| engine.name().to_owned())?;
+        let subject = Subject { store, keys, value_bytes: options.value_size, threads };
+        subject.load().with_context(|| engine.name().to_owned())?;
+        subjects.push((engine.name(), subject, 0));
+    }
+    for (name, wanted) in CASES {
+        let mut shares = vec![None; subjects.len()];
+        for repetition in 0..options.run.repetitions() {
+            for turn in 0..subjects.len() {
+                let at = (turn + repetition) % subjects.len();
+                let (engine, subject, commits) = &mut subjects[at];
+                progress.task(format!("{name}, repetition {repetition}, {engine}"));
+                let seed = mix(options.run.seed ^ repetition as u64);
+                let share = match shares[at] {
+                    Some(share) => share,
+                    None => {
+                        let (share, done) = subject.share_for(wanted, seed)?;
+                        *commits += done;
+                        *shares[at].insert(share)
+                    }
+                };
+                let done = subject
+                    .run(share, options.run.time(), !seed)
+                    .with_context(|| format!("{engine}, {name}"))?;
+                *commits += done.commits;
+                let rate = done.commits as f64 / done.seconds;
+                report.add(engine, name, threads, Sample::plain(rate, "commits/s"));
+                let counts =
+                    [("conflicts_%", 100.0 * done.conflict_share()), ("hot_%", 100.0 * share)];
+                report.add_counts(engine, name, threads, &counts);
+            }
+        }
+    }
+    for (engine, subject, commits) in subjects {
+        progress.task(format!("{engine}: verify"));
+        subject.verify(commits).with_context(|| engine.to_owned())?;
+        drop(subject);
+        Workspace::remove(&workspace.path(engine))?;
+    }
+    Ok(report)
+}
+
+/// A store that was loaded.
+struct Subject {
+    store: Box<dyn TransactStore>,
+    keys: u64,
+    value_bytes: usize,
+    threads: usize,
+}
+
+/// What the threads did.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    commits: u64,
+    conflicts: u64,
+    seconds: f64,
+}
+
+impl Done {
+    /// The share of conflicts in all attempts.
+    fn conflict_share(&self) -> f64 {
+        self.conflicts as f64 / (self.commits + self.conflicts).max(1) as f64
+    }
+}
+
+impl Subject {
+    fn load(&self) -> Result<()> {
+        for number in 0..self.keys {
+            let value = value_of(number, 0, self.value_bytes);
+            self.store.insert(&key_of(number), &value)?;
+        }
+        self.store.settle()
+    }
+
+    /// The share of transactions with a hot key at which `wanted` of all attempts conflict, and the
+    /// number of commits that finding it took.
+    fn share_for(&self, wanted: f64, seed: u64) -> Result<(f64, u64)> {
+        if wanted == 0.0 {
+            return Ok((0.0, 0));
+        }
+        let (mut share, mut commits) = (wanted, 0);
+        for trial in 0..TRIALS {
+            let done = self.run(share, TRIAL_TIME, mix(seed ^ u64::from(trial)))?;
+            commits += done.commits;
+            // Conflicts grow faster than the share of those that may conflict: half of the step.
+            let step = (wanted / done.conflict_share().max(wanted / 16.0)).sqrt();
+            share = (share * step).clamp(wanted / 100.0, 1.0);
+        }
+        Ok((share, commits))
+    }
+
+    /// Runs transactions on all threads for `time`.
+    fn run(&self, share: f64, time: Duration, seed: u64) -> Result<Done> {
+        let (is_over, conflicts) = (AtomicBool::new(false), AtomicU64::new(0));
+        let began = Instant::now();
+        let commits: Result<Vec<u64>> = thread::scope(|scope| {
+            let (is_over, conflicts) = (&is_over, &conflicts);
+            let work = |number: usize| {
+                move || {
+                    self.work(number, share, Rng::stream(seed, number as u64), is_over, conflicts)
+                }
+            };
+            let threads: Vec<_> = (0..self.threads).map(|it| scope.spawn(work(it))).collect();
+            thread::sleep(time);
+            is_over.store(true, Ordering::Relaxed);
+            let join = |thread: thread::ScopedJoinHandle<'_, Result<u64>>| {
+                thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked")))
+            };
+            threads.into_iter().map(join).collect()
+        });
+        Ok(Done {
+            commits: commits?.iter().sum(),
+            conflicts: conflicts.load(Ordering::Relaxed),
+            seconds: began.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// One thread's transactions. Returns the number of commits.
+    fn work(
+        &self,
+        number: usize,
+        share: f64,
+        mut rng: Rng,
+        is_over: &AtomicBool,
+        conflicts: &AtomicU64,
+    ) -> Result<u64> {
+        let (mut commits, mut refused) = (0, 0);
+        // The hot keys come first; each thread has an equal part of the others.
+        let part = (self.keys - HOT_KEYS) / self.threads as u64;
+        let first = HOT_KEYS + part * number as u64;
+        while !is_over.load(Ordering::Relaxed) {
+            let one = first + rng.below(part);
+            let two = match share > rng.unit() {
+                true => rng.below(HOT_KEYS),
+                false => first + (one - first + 1 + rng.below(part - 1)) % part,
+            };
+            let numbers = [one, two];
+            let keys = numbers.map(key_of);
+            loop {
+                let done = self.store.transact([&keys[0], &keys[1]], &mut |at, value| {
+                    let version = check(numbers[at], value, self.value_bytes)?;
+                    Ok(value_of(numbers[at], version + 1, self.value_bytes))
+                })?;
+                if done {
+                    break;
+                }
+                refused += 1;
+            }
+            commits += 1;
+        }
+        conflicts.fetch_add(refused, Ordering::Relaxed);
+        Ok(commits)
+    }
+
+    /// Checks every value, and that the versions add up to two for each commit.
+    fn verify(&self, commits: u64) -> Result<()> {
+        let (mut versions, mut count) = (0, 0);
+        self.store.values(&mut |key, value| {
+            let number = u64::from_be_bytes(key[KEY_BYTES - 8..].try_into()?);
+            versions += check(number, value, self.value_bytes)?;
+            count += 1;
+            Ok(())
+        })?;
+        ensure!(count == self.keys, "{count} keys are there, and not {}", self.keys);
+        ensure!(versions == 2 * commits, "{commits} commits have written {versions} versions");
+        Ok(())
+    }
+}
+
+fn key_of(number: u64) -> [u8; KEY_BYTES] {
+    let mut key = [0; KEY_BYTES];
+    // Keys in random order, with their number at the end.
+    key[..8].copy_from_slice(&mix(number).to_be_bytes());
+    key[8..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// The value of a key of which `version` updates were committed.
+fn value_of(number: u64, version: u64, len: usize) -> Vec<u8> {
+    let sum = mix(number ^ version.rotate_left(32));
+    let mut value = vec![sum as u8; len];
+    value[..8].copy_from_slice(&version.to_be_bytes());
+    value[8..HEAD_BYTES].copy_from_slice(&sum.to_be_bytes());
+    value
+}
+
+/// Checks the value of a key. Returns its version.
+fn check(number: u64, value: &[u8], len: usize) -> Result<u64> {
+    ensure!(value.len() == len, "key {number} has {} bytes", value.len());
+    let version = u64::from_be_bytes(value[..8].try_into()?);
+    ensure!(value == value_of(number, version, len), "key {number} has a wrong value");
+    Ok(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, path::Path, sync::Mutex};
+
+    use clap::{Args, FromArgMatches};
+
+    use super::*;
+    use crate::transacting::OnChange;
+
+    #[test]
+    fn a_value_of_another_key_or_version_is_refused() {
+        let value = value_of(7, 3, 100);
+        assert_eq!(check(7, &value, 100).unwrap(), 3);
+        assert!(check(8, &value, 100).is_err() && check(7, &value, 99).is_err());
+        for at in 0..value.len() {
+            let mut other = value.clone();
+            other[at] ^= 1;
+            assert!(check(7, &other, 100).is_err(), "byte {at}");
+        }
+    }
+
+    /// What is wrong with a store in memory.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Flaw {
+        None,
+        /// Some commits write nothing.
+        Loses,
+        /// Some commits write one of the keys.
+        Halves,
+        /// Some conflicts have written.
+        Writes,
+    }
+
+    struct InMemory(Flaw);
+
+    struct MapStore {
+        flaw: Flaw,
+        map: Mutex<(u64, BTreeMap<[u8; KEY_BYTES], Vec<u8>>)>,
+    }
+
+    impl TransactEngine for InMemory {
+        fn name(&self) -> &'static str {
+            "map"
+        }
+        fn options(&self, _tuning: &Tuning) -> String {
+            String::new()
+        }
+        fn open(&self, _directory: &Path, _tuning: &Tuning) -> Result<Box<dyn TransactStore>> {
+            Ok(Box::new(MapStore { flaw: self.0, map: Mutex::default() }))
+        }
+    }
+
+    impl TransactStore for MapStore {
+        fn insert(&self, key: &[u8; KEY_BYTES], value: &[u8]) -> Result<()> {
+            self.map.lock().unwrap().1.insert(*key, value.to_vec());
+            Ok(())
+        }
+        fn settle(&self) -> Result<()> {
+            Ok(())
+        }
+        fn transact(&self, keys: [&[u8; KEY_BYTES]; 2], on_change: OnChange<'_>) -> Result<bool> {
+            let mut state = self.map.lock().unwrap();
+            let (count, map) = &mut *state;
+            *count += 1;
+            let (is_odd_one, is_conflict) = (*count % 97 == 0, *count % 10 == 0);
+            for (at, key) in keys.into_iter().enumerate() {
+                let value = on_change(at, &map[key])?;
+                let is_written = match self.flaw {
+                    Flaw::Loses if is_odd_one => is_conflict,
+                    Flaw::Halves if is_odd_one => at == 0 && !is_conflict,
+                    Flaw::Writes if is_conflict => true,
+                    _ => !is_conflict,
+                };
+                if is_written {
+                    map.insert(*key, value);
+                }
+            }
+            Ok(!is_conflict)
+        }
+        fn values(&self, on_value: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+            let state = self.map.lock().unwrap();
+            state.1.iter().try_for_each(|(key, value)| on_value(key, value))
+        }
+    }
+
+    #[test]
+    fn a_store_that_loses_updates_is_refused() {
+        let command = Options::augment_args(clap::Command::new("test"));
+        let arguments = ["test", "--keys=500", "--seconds=0.02", "--threads=2", "--repeat=2"];
+        let options = Options::from_arg_matches(&command.get_matches_from(arguments)).unwrap();
+        let report = run(&[&InMemory(Flaw::None)], &options).expect("sound");
+        for (name, _) in CASES {
+            assert!(report.value("map", name, 2).is_some_and(|rate| rate > 0.0), "{name}");
+        }
+        let lines = report.json_lines();
+        assert!(lines.contains("conflicts_%"), "{lines}");
+        for flaw in [Flaw::Loses, Flaw::Halves, Flaw::Writes] {
+            assert!(run(&[&InMemory(flaw)], &options).is_err());
+        }
+    }
+}
