@@ -41,6 +41,8 @@ const STORE: Layers = Layers {
         "compaction",
         "db",
         "inspect",
+        "dump",
+        "salvage",
         "fuzzing",
     ],
 };
