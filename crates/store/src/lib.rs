@@ -7,6 +7,7 @@
 
 pub(crate) mod compaction;
 mod db;
+mod dump;
 pub mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -34,6 +35,7 @@ pub use db::{
     KeyspaceStats, LevelStats, PartitionInfo, Reader, Savepoint, Snapshot, Stats, Submitted, Tap,
     Transaction, TransactionIter, TransactionOptions,
 };
+pub use dump::{DumpItem, DumpReader, DumpSummary};
 pub use error::{Corruption, Error, Result};
 pub use iter::{Iter, stream::AsyncIter};
 pub use keys::KeyRange;

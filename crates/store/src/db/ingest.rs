@@ -95,10 +95,12 @@ impl<'c> Outputs<'c> {
 
 impl Core {
     /// Adds sorted entries to a keyspace, all at once. Returns their number.
+    ///
+    /// Nothing is added after an error of `entries`.
     pub(crate) fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         inner: &KeyspaceInner,
-        entries: impl Iterator<Item = (K, V)>,
+        entries: impl Iterator<Item = Result<(K, V)>>,
     ) -> Result<u64> {
         self.shared.check_running()?;
         let mut outputs = Outputs::new(self);
@@ -113,12 +115,13 @@ impl Core {
     fn write_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         inner: &KeyspaceInner,
-        entries: impl Iterator<Item = (K, V)>,
+        entries: impl Iterator<Item = Result<(K, V)>>,
         outputs: &mut Outputs<'_>,
     ) -> Result<u64> {
         let mut last: Option<Vec<u8>> = None;
         let mut count = 0;
-        for (key, value) in entries {
+        for entry in entries {
+            let (key, value) = entry?;
             let (key, value) = (key.as_ref(), value.as_ref());
             check_entry(key, value)?;
             if last.as_deref().is_some_and(|last| last >= key) {

@@ -347,8 +347,16 @@ impl Keyspace {
         &self,
         entries: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
+        self.try_ingest(entries.into_iter().map(Ok))
+    }
+
+    /// [`Keyspace::ingest`] of entries that may fail to come: nothing is added then.
+    pub(crate) fn try_ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        entries: impl Iterator<Item = Result<(K, V)>>,
+    ) -> Result<u64> {
         self.inner.check_live()?;
-        self.core().ingest(&self.inner, entries.into_iter())
+        self.core().ingest(&self.inner, entries)
     }
 }
 
