@@ -217,11 +217,14 @@ fn read_segment(
                 found.map_or(reader.file_bytes(), |(at, _)| at)
             }
         };
-        let what = match next == reader.file_bytes() {
-            true => "the end of the log's segment: no whole record, torn by a crash or damaged",
-            false => "records of the log",
+        let (bytes, what) = match next == reader.file_bytes() {
+            // How long the last segment was is not known.
+            true if segment.cut == Lsn::MAX => {
+                (0, "the end of the log: no whole record, torn by a crash or damaged")
+            }
+            _ => (next - offset, "records of the log"),
         };
-        report.lose(Loss::new(path, offset, next - offset, what));
+        report.lose(Loss::new(path, offset, bytes, what));
         offset = next;
     }
     // The next segment says where this one ended.

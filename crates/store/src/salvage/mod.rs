@@ -161,26 +161,26 @@ impl Salvage {
     /// cannot read; [`Error::Io`] if the new database cannot be written, and [`Error::Corrupt`] if
     /// its check fails. After an error nothing is left in `dst`.
     pub fn run(&self, src: impl AsRef<Path>, dst: impl AsRef<Path>) -> Result<SalvageReport> {
-        let find = |path: &Path| retry("find", path, || self.fs.absolute(path));
-        let (src, dst) = (find(src.as_ref())?, find(dst.as_ref())?);
+        let (src, dst) = (src.as_ref(), dst.as_ref());
         let reading: Arc<dyn FileSystem> = Arc::new(ReadOnlyFs(Arc::clone(&self.fs)));
-        let held = hold_existing(&reading, &src)?;
-        let _lock = take_shared_lock(&*held, &src)?;
-        self.check_target(&src, &dst)?;
-        let outcome = self.bring_across(&Disk::new(held), &src, &dst);
+        let held = hold_existing(&reading, src)?;
+        let _lock = take_shared_lock(&*held, src)?;
+        self.check_target(src, dst)?;
+        let outcome = self.bring_across(&Disk::new(held), src, dst);
         if outcome.is_err() {
             // It was empty before.
-            for name in self.fs.list(&dst).unwrap_or_default() {
+            for name in self.fs.list(dst).unwrap_or_default() {
                 let _ = self.fs.remove_file(&dst.join(name));
             }
-            let _ = sync_dir(&*self.fs, &dst);
+            let _ = sync_dir(&*self.fs, dst);
         }
         outcome
     }
 
     fn check_target(&self, src: &Path, dst: &Path) -> Result<()> {
         let refuse = |what: String| Err(Error::InvalidArgument(what.into()));
-        if dst.starts_with(src) {
+        let find = |path: &Path| retry("find", path, || self.fs.absolute(path));
+        if find(dst)?.starts_with(find(src)?) {
             return refuse(format!("{} lies in the store that is salvaged", dst.display()));
         }
         match self.fs.list(dst) {

@@ -332,6 +332,19 @@ impl Damaged<'_> {
         known
     }
 
+    /// The keyspaces with tables that were removed, although the sound records do not say so, and
+    /// whose bytes are still there: which of their versions are obsolete cannot be known.
+    pub(super) fn with_obsolete(&self) -> Vec<String> {
+        let known = self.known();
+        let is_obsolete = |(id, (_, meta)): &(&FileId, &(TreeId, TableMeta))| {
+            let home = home_path(Path::new(DIR), meta);
+            let is_known = self.model.tables.iter().any(|table| table.meta.id == **id);
+            !is_known && self.model.files.contains_key(&home) && self.is_there(&home)
+        };
+        let tables = known.tables.iter().filter(is_obsolete);
+        tables.map(|(_, (tree, _))| name_of(&known, *tree)).collect()
+    }
+
     pub(super) fn expected(&self) -> Expected {
         let known = self.known();
         let (mut groups, mut expected) = (BTreeMap::new(), Expected::default());
