@@ -1,6 +1,8 @@
 //! What a manifest says if some of its records are missing.
 
-use super::super::catalog::KnownCatalog;
+use std::{collections::HashMap, path::Path};
+
+use super::super::{Gathered, ManifestFound, Salvage, SalvageReport, catalog::KnownCatalog};
 use crate::{
     table::TableMeta,
     types::FileId,
@@ -81,4 +83,27 @@ fn a_floor_alone_is_that_of_a_checkpoint() {
     let last = Edit::LastSeq { seq: 1 };
     assert!(known(&[vec![floor(7), last.clone()]]).has_floor);
     assert!(!known(&[vec![floor(7), last], vec![floor(8)]]).has_floor);
+}
+
+#[test]
+fn a_tree_that_a_whole_manifest_does_not_name_was_dropped() {
+    let next = Edit::NextIds { file: 1, tree: 9, keyspace: 2 };
+    let mut known = known(&[vec![create(1, "a", 1), next]]);
+    known.is_whole = true;
+    let mut report = SalvageReport::new(ManifestFound::Whole);
+    let gathered = Gathered::new(&Salvage::new(), &known, Path::new("/db"), &mut report);
+    let name = |known: &KnownCatalog, tree: u32, root: Option<u32>| {
+        let created: HashMap<_, _> =
+            root.map(|root| (tree, (root, Box::from(&b"p"[..])))).into_iter().collect();
+        gathered.name_of_logged(known, tree, &created)
+    };
+    assert_eq!(name(&known, 1, None).as_deref(), Some("a"));
+    assert_eq!(name(&known, 5, None), None, "dropped, or of a keyspace that was");
+    assert_eq!(name(&known, 5, Some(1)).as_deref(), Some("a"), "a partition that the log made");
+    assert_eq!(name(&known, 5, Some(4)), None, "a partition of a keyspace that was dropped");
+    assert_eq!(name(&known, 9, None).as_deref(), Some("tree-9"), "made after the last edit");
+    known.is_whole = false;
+    assert_eq!(name(&known, 5, None).as_deref(), Some("tree-5"));
+    known.dropped.insert(5);
+    assert_eq!(name(&known, 5, None), None);
 }

@@ -15,6 +15,7 @@ use crate::{
         sim::{CallKind, Fault, Matcher, SimFs},
     },
     salvage::{ManifestFound, Salvage},
+    table::footer::Footer,
 };
 
 fn salvage(fs: &SimFs) -> Salvage {
@@ -165,6 +166,29 @@ fn a_function_that_divides_keys_may_be_registered() {
     let unnamed = salvage(&fs).run(DIR, "/plain").unwrap();
     assert_eq!((unnamed.entries(), unnamed.notes.len()), (100, 1));
     assert_eq!(contents(&open(&fs, "/plain"), "k").len(), 100);
+}
+
+/// An ingested table has the number 0 in all its entries, and the manifest says which number that
+/// stands for.
+#[test]
+fn an_ingested_table_keeps_its_number_without_its_properties() {
+    let fs = SimFs::new(1);
+    let db = open(&fs, DIR);
+    let keyspace = db.keyspace("k", options("plain")).unwrap();
+    keyspace.insert("a", "old").unwrap();
+    db.flush().unwrap();
+    keyspace.ingest([("a", "new"), ("b", "new")]).unwrap();
+    drop((keyspace, db));
+    let [table] = &paths(&fs, ".sst")[..] else { panic!("one table has a file of its own") };
+    let mut bytes = fs.content(table).unwrap();
+    let len = bytes.len() as u64;
+    let footer = Footer::decode(bytes.last_chunk().unwrap(), len).unwrap();
+    bytes[footer.properties.offset as usize + 20] ^= 1;
+    fs.set_content(table, bytes).unwrap();
+    assert!(Database::builder(DIR).file_system(Arc::new(fs.clone())).open().is_err());
+    let (report, found) = salvaged(&fs);
+    assert!(report.losses.is_empty(), "{:?}", report.losses);
+    assert_eq!(found["k"][&b"a"[..]], b"new");
 }
 
 /// What the histories of the random test must hold.
