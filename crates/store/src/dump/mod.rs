@@ -68,7 +68,7 @@ impl<W: Write> DumpWriter<W> {
 }
 
 /// A dump of blocks of these kinds, by their bytes, and payloads, with right checksums.
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn framed(blocks: &[(u8, &[u8])]) -> Vec<u8> {
     let header = Header { seq: 0 }.encode();
     let mut writer =

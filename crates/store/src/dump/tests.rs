@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use proptest::{collection::vec, prelude::*};
 use rhumb_sync::primitive::Arc;
 
-use super::{DumpItem, DumpReader};
+use super::{
+    DumpItem, DumpReader,
+    format::{Counts, begin_entries, encode_keyspace, put_entry},
+    framed,
+};
 use crate::{
     Database, Error, Keyspace, KeyspaceOptions, Partitioning, Result, TableOptions, io::sim::SimFs,
 };
@@ -206,6 +210,29 @@ fn blocks_cannot_be_left_out_or_exchanged() {
     }
     let exchanged = [&dump[..32], block(2), block(0), block(1), &dump[starts[3]..]].concat();
     assert!(matches!(read(&exchanged), Err(Error::Corrupt(_))));
+}
+
+/// Checksums are right in a dump that a faulty program wrote.
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let end = |keyspaces, entries| Counts { keyspaces, entries }.encode();
+    let keyspace = encode_keyspace("a", &KeyspaceOptions::default());
+    let mut entries = Vec::new();
+    begin_entries(&mut entries);
+    put_entry(&mut entries, b"b", b"1");
+    put_entry(&mut entries, b"c", b"2");
+    let whole = framed(&[(1, &keyspace), (2, &entries), (3, &end(1, 2))]);
+    assert_eq!(read(&whole).unwrap().len(), 3);
+    for wrong in [
+        framed(&[(1, &keyspace), (2, &entries), (3, &end(1, 1))]),
+        framed(&[(1, &keyspace), (2, &entries), (3, &end(2, 2))]),
+        framed(&[(2, &entries), (3, &end(0, 2))]),
+        framed(&[(1, &keyspace), (2, &entries), (2, &entries), (3, &end(1, 4))]),
+        framed(&[(1, &keyspace), (2, &entries), (3, &end(1, 2)), (3, &end(1, 2))]),
+    ] {
+        let refused = read(&wrong);
+        assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    }
 }
 
 #[test]
