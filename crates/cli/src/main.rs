@@ -38,6 +38,7 @@ Examples:
   rhumb scan --db names.db --prefix @babel/ --limit 5
   rhumb explain --db names.db left-pad      how the store finds the key
   rhumb check --db names.db                 read and verify every byte
+  rhumb salvage names.db sound.db           what is sound of a damaged database
   rhumb serve                               serve Redis clients from ./rhumb-data
   rhumb import dump.rdb                     take over what a Redis has
   rhumb remote get /run/rhumb.sock names a  read what another process shares

@@ -7,6 +7,7 @@
 
 pub(crate) mod compaction;
 mod db;
+mod dump;
 pub mod error;
 pub(crate) mod events;
 pub(crate) mod expiry;
@@ -23,6 +24,7 @@ pub mod options;
 pub(crate) mod partition;
 pub(crate) mod plan;
 pub(crate) mod ranges;
+mod salvage;
 pub mod slice;
 pub mod table;
 pub(crate) mod tree;
@@ -35,11 +37,13 @@ pub use db::{
     Keyspace, KeyspaceStats, LevelStats, PartitionInfo, ReadLatency, Reader, Savepoint, Snapshot,
     Stats, Submitted, Tap, Transaction, TransactionIter, TransactionOptions,
 };
+pub use dump::{DumpItem, DumpReader, DumpSummary};
 pub use error::{Corruption, Error, Result};
 pub use iter::{Iter, stream::AsyncIter};
 pub use keys::KeyRange;
 pub use options::{KeyspaceOptions, KeyspacePreset, Lifetime, MemtableKind, PersistMode};
 pub use partition::Partitioning;
 pub use rhumb_index::{self as index, Index, IndexBuilder, IndexStats, Preset};
+pub use salvage::{Loss, ManifestFound, Salvage, SalvageReport, SalvagedKeyspace, salvage};
 pub use slice::Slice;
 pub use table::{BlockIndexKind, Compression, StringCoding, TableOptions, Training};

@@ -43,6 +43,8 @@ const STORE: Layers = Layers {
         "compaction",
         "db",
         "inspect",
+        "dump",
+        "salvage",
         "fuzzing",
     ],
 };

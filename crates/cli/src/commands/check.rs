@@ -69,7 +69,7 @@ impl Check {
         // The exit code says it even if nobody reads the list.
         let problems = counted(report.problems.len() as u64 + report.problems_unlisted, "problem");
         Err(Failure::Damaged(format!(
-            "{} has {problems}: restore the damaged files from a checkpoint",
+            "{} has {problems}: restore a backup, or `rhumb salvage` brings what is sound across",
             self.database.db.display()
         )))
     }

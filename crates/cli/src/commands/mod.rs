@@ -6,6 +6,7 @@
 mod backup;
 mod bench;
 mod check;
+mod dump;
 mod entry;
 mod explain;
 mod import;
@@ -15,6 +16,7 @@ mod maintenance;
 mod open;
 mod range;
 mod remote;
+mod salvage;
 mod serve;
 
 use clap::Subcommand;
@@ -33,7 +35,7 @@ pub(crate) enum Command {
     Put(entry::Put),
     Del(entry::Del),
     Scan(range::Scan),
-    Dump(range::Dump),
+    Dump(dump::Dump),
     Count(range::Count),
     Inspect(inspect::Inspect),
     Explain(explain::Explain),
@@ -42,6 +44,7 @@ pub(crate) enum Command {
     Checkpoint(maintenance::Checkpoint),
     Backup(backup::Backup),
     Restore(backup::Restore),
+    Salvage(salvage::Salvage),
     Drop(maintenance::Drop),
     Serve(Box<serve::Serve>),
     Remote(remote::Remote),
@@ -68,6 +71,7 @@ impl Command {
             Self::Checkpoint(command) => command.run(out),
             Self::Backup(command) => command.run(out),
             Self::Restore(command) => command.run(out),
+            Self::Salvage(command) => command.run(out),
             Self::Drop(command) => command.run(out),
             Self::Serve(command) => command.run(out),
             Self::Remote(command) => command.run(out),

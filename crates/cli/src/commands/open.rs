@@ -63,7 +63,7 @@ impl DatabaseArg {
     }
 
     /// Opens the database, or makes it.
-    fn open_or_create(&self) -> Outcome<Database> {
+    pub(crate) fn open_or_create(&self) -> Outcome<Database> {
         Ok(self.builder().create_if_missing(true).open()?)
     }
 

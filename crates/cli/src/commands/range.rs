@@ -9,7 +9,6 @@ use serde_json::json;
 use super::open::KeyspaceArg;
 use crate::{
     failure::{Failure, Outcome},
-    input::dump,
     interrupt::Interrupt,
     keys::{EntryPrinter, Form, KeyFlags},
     output::{Output, Progress, counted},
@@ -146,43 +145,6 @@ impl Listing {
             out.with(|out| printer.print(out, key.as_ref(), value.as_ref()))?;
         }
         Ok(())
-    }
-}
-
-const DUMP_EXAMPLES: &str = "\
-Examples:
-  rhumb dump > names.dump
-  rhumb dump | rhumb load --db copy.db -
-  rhumb dump --keyspace users | zstd > users.dump.zst
-  zstdcat users.dump.zst | rhumb load --keyspace users -
-
-Each line is an object with `key` and `value`, or `key_hex` and `value_hex` where the bytes are not
-UTF-8: `load` gives back every byte. The first line says that it is a dump and the last how many
-entries it has, so that `load` notices a dump that was cut short.";
-
-/// Print a whole keyspace so that `load` takes it back
-#[derive(Debug, Args)]
-#[command(after_help = DUMP_EXAMPLES)]
-pub(crate) struct Dump {
-    #[command(flatten)]
-    target: KeyspaceArg,
-}
-
-impl Dump {
-    /// Runs the command.
-    pub(crate) fn run(self, out: &mut Output) -> Outcome {
-        let (_db, keyspace) = self.target.open_read_only()?;
-        let mut start = json!({ "keyspace": self.target.keyspace });
-        start[dump::START] = dump::VERSION.into();
-        out.json(&start)?;
-        let printer = EntryPrinter::new(KeyFlags::default(), true, false);
-        let mut count = 0_u64;
-        for entry in keyspace.iter() {
-            let (key, value) = entry?;
-            count += 1;
-            out.with(|out| printer.print(out, &key, &value))?;
-        }
-        out.json(&json!({ dump::END: count }))
     }
 }
 

@@ -101,7 +101,7 @@ impl Batch {
     }
 
     /// Adds an insertion with a stamp.
-    pub(super) fn put_until(
+    pub(crate) fn put_until(
         &mut self,
         keyspace: &Keyspace,
         key: &[u8],
@@ -114,7 +114,7 @@ impl Batch {
     }
 
     /// Adds an insertion of kind [`Kind::Value`], or of [`Kind::Expiring`] with its stamp first.
-    pub(super) fn put(&mut self, keyspace: &Keyspace, key: &[u8], kind: Kind, value: &[&[u8]]) {
+    pub(crate) fn put(&mut self, keyspace: &Keyspace, key: &[u8], kind: Kind, value: &[&[u8]]) {
         let Some(tree) = self.target_of(keyspace, key) else { return };
         let len = value.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let pushed = if len >= IN_PLACE_BYTES_MIN && self.is_empty() {

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    expiry::Stamp,
+    expiry::{Millis, Stamp},
     log::batch::check_entry,
     memtable::{MemCursor, Memtable},
     options::{LEVEL_RATIO, PersistMode},
@@ -95,11 +95,14 @@ impl<'c> Outputs<'c> {
 }
 
 impl Core {
-    /// Adds sorted entries to a keyspace, all at once. Returns their number.
+    /// Adds sorted entries to a keyspace, all at once, each with the time at which it expires if it
+    /// does. Returns their number.
+    ///
+    /// Nothing is added after an error of `entries`.
     pub(crate) fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         inner: &KeyspaceInner,
-        entries: impl Iterator<Item = (K, V)>,
+        entries: impl Iterator<Item = Result<(K, V, Option<Millis>)>>,
     ) -> Result<u64> {
         self.shared.check_running()?;
         let mut outputs = Outputs::new(self);
@@ -114,18 +117,13 @@ impl Core {
     fn write_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         inner: &KeyspaceInner,
-        entries: impl Iterator<Item = (K, V)>,
+        entries: impl Iterator<Item = Result<(K, V, Option<Millis>)>>,
         outputs: &mut Outputs<'_>,
     ) -> Result<u64> {
-        let lifetime_ms = inner.options.lifetime_ms();
-        let end = lifetime_ms.map(|lifetime| self.shared.now_ms().saturating_add(lifetime));
-        let stamp = end.map(|end| Stamp::new(end).encode());
-        if stamp.is_some() {
-            self.shared.expires.store(true, Ordering::Relaxed);
-        }
         let mut last: Option<Vec<u8>> = None;
         let mut count = 0;
-        for (key, value) in entries {
+        for entry in entries {
+            let (key, value, expires_ms) = entry?;
             let (key, value) = (key.as_ref(), value.as_ref());
             check_entry(key, value)?;
             if last.as_deref().is_some_and(|last| last >= key) {
@@ -148,10 +146,11 @@ impl Core {
                     open.insert(self.new_table(&options))
                 }
             };
-            match &stamp {
+            match expires_ms {
                 None => writer.add(key, 0, Kind::Value, value)?,
-                Some(stamp) => {
-                    let stamped = [&stamp[..], value].concat();
+                Some(at_ms) => {
+                    self.shared.expires.store(true, Ordering::Relaxed);
+                    let stamped = [&Stamp::new(at_ms).encode(), value].concat();
                     writer.add(key, 0, Kind::Expiring, &stamped)?;
                 }
             }

@@ -10,6 +10,7 @@ use rhumb_sync::{
 use super::{Handle, batch::Batch, core::Core, pop::Claims, reader::Reader};
 use crate::{
     error::{Error, Result},
+    expiry::Millis,
     iter::{Iter, stream::AsyncIter},
     keys::KeyRange,
     log::batch::Encoded,
@@ -354,8 +355,18 @@ impl Keyspace {
         &self,
         entries: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
+        let end = self.end_of_life();
+        self.try_ingest(entries.into_iter().map(|(key, value)| Ok((key, value, end))))
+    }
+
+    /// [`Keyspace::ingest`] of entries that may fail to come, and nothing is added then. Each has
+    /// the time at which it expires, if it does, whatever the keyspace's lifetime is.
+    pub(crate) fn try_ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        entries: impl Iterator<Item = Result<(K, V, Option<Millis>)>>,
+    ) -> Result<u64> {
         self.inner.check_live()?;
-        self.core().ingest(&self.inner, entries.into_iter())
+        self.core().ingest(&self.inner, entries)
     }
 }
 

@@ -7,9 +7,11 @@
 //! the bytes happen to be well formed, the answers must be right too.
 
 mod block;
+mod dump;
 mod index;
 mod log;
 mod manifest;
+mod salvage;
 mod seeds;
 mod table;
 #[cfg(test)]
@@ -20,9 +22,11 @@ use std::{path::Path, sync::Arc};
 use crate::io::{FileSystem, sim::SimFs};
 
 pub use block::block;
+pub use dump::dump;
 pub use index::index;
 pub use log::log;
 pub use manifest::manifest;
+pub use salvage::salvage;
 pub use seeds::seeds;
 pub use table::table;
 
@@ -30,8 +34,15 @@ pub use table::table;
 pub type Target = fn(&[u8]);
 
 /// The entry points of this crate, by the names of their fuzz targets.
-pub const TARGETS: [(&str, Target); 5] =
-    [("block", block), ("index", index), ("table", table), ("log", log), ("manifest", manifest)];
+pub const TARGETS: [(&str, Target); 7] = [
+    ("block", block),
+    ("index", index),
+    ("table", table),
+    ("log", log),
+    ("manifest", manifest),
+    ("dump", dump),
+    ("salvage", salvage),
+];
 
 /// The database that crafted files belong to.
 const IDENTITY: u64 = 0x5EED_5EED_5EED_5EED;

@@ -6,8 +6,11 @@ use rhumb_sync::mapping::Gauge;
 
 use super::{DIR, IDENTITY, file_system, log, manifest, table};
 use crate::{
+    db::Database,
     expiry::Expiries,
-    io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles, read_exact_at},
+    io::{
+        FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles, read_exact_at, sim::SimFs,
+    },
     log::{
         LogWriter,
         batch::BatchBuilder,
@@ -43,6 +46,8 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "table" => tables(),
         "log" => logs(),
         "manifest" => manifests(),
+        "dump" => dumps(),
+        "salvage" => stores(),
         _ => Vec::new(),
     }
 }
@@ -361,4 +366,55 @@ fn manifests() -> Vec<Vec<u8>> {
             .concat(),
         [vec![5], partitioned(Partitioning::Function("f".to_owned()))].concat(),
     ]
+}
+
+/// A small database with its files.
+fn small_store() -> (Arc<SimFs>, Database) {
+    let fs = Arc::new(SimFs::new(1));
+    let shared: Arc<dyn FileSystem> = Arc::<SimFs>::clone(&fs);
+    let db = Database::builder(DIR).file_system(shared).background_threads(0).open();
+    let db = db.expect("a new database on a disk without faults");
+    let options =
+        KeyspaceOptions { partitions: Partitioning::PrefixLength(1), ..KeyspaceOptions::default() };
+    for (name, options) in [("a", KeyspaceOptions::default()), ("b", options)] {
+        let keyspace = db.keyspace(name, options).expect("a new keyspace");
+        for key in keys(1, 20) {
+            keyspace.insert(&key, b"value").expect("an insert");
+        }
+        db.flush().expect("a flush");
+        keyspace.remove_range("key-00003".."key-00007").expect("a removal");
+        keyspace.insert("z", vec![7; 5_000]).expect("an insert");
+    }
+    (fs, db)
+}
+
+fn dumps() -> Vec<Vec<u8>> {
+    let (_, db) = small_store();
+    let mut file = vec![255];
+    db.dump(&mut file).expect("a dump into memory");
+    // The blocks of it, without their checksums.
+    let (mut blocks, mut at) = (Vec::new(), 1 + 32);
+    while at + 13 <= file.len() {
+        let len = super::u32_at(&file, at + 1) as usize;
+        blocks.push(file[at]);
+        blocks.extend_from_slice(&chunk(&file[at + 13..at + 13 + len]));
+        at += 13 + len;
+    }
+    vec![file, blocks]
+}
+
+fn stores() -> Vec<Vec<u8>> {
+    let (fs, db) = small_store();
+    let mut seed = Vec::new();
+    for path in fs.files(Path::new(DIR)) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let which = [".sst", ".set", ".val", ".log", "MANIFEST-", "CURRENT"];
+        let Some(which) = which.iter().position(|part| name.contains(part)) else { continue };
+        let number: u64 =
+            name.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0);
+        seed.extend([which as u8, number as u8]);
+        seed.extend_from_slice(&chunk(&fs.content(&path).unwrap_or_default()));
+    }
+    drop(db);
+    vec![seed]
 }

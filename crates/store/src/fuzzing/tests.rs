@@ -41,6 +41,16 @@ fn manifests_keep_their_promises() {
     run("manifest");
 }
 
+#[test]
+fn dumps_keep_their_promises() {
+    run("dump");
+}
+
+#[test]
+fn salvages_keep_their_promises() {
+    run("salvage");
+}
+
 /// Found by fuzzing: a check of a database added, without a bound, the length that a pointer
 /// claims. The pointer's entry was hidden by another of the same key and number.
 #[test]

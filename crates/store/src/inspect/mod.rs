@@ -31,6 +31,9 @@ pub use report::{
     SegmentReport, SegmentStep, TableReport, TableStep,
 };
 
+#[cfg(test)]
+pub(crate) use table::context as test_context;
+
 /// A callback that gets the number of bytes read so far, and of all bytes.
 pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
 

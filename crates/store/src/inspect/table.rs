@@ -21,7 +21,7 @@ use crate::{
 const CACHE_BYTES: u64 = 1 << 20;
 
 /// The context with which tables of `dir` are opened.
-pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext> {
+pub(crate) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext> {
     Arc::new(TableContext {
         fs: Arc::clone(fs),
         files: OpenFiles::new(&**fs, None),

@@ -23,6 +23,7 @@ use self::{
 };
 use crate::{
     error::{Error, Result},
+    expiry::Millis,
     keys::successor,
     plan::point::{Found, load},
     slice::Slice,
@@ -32,6 +33,9 @@ use crate::{
 
 /// Makes the inputs of a walk. It is called once for each end that is used.
 pub(crate) type Sources = Box<dyn Fn(Access) -> Inputs + Send + Sync>;
+
+/// A key, its value, and the time at which it expires if it does.
+pub(crate) type Stamped = (Slice, Slice, Option<Millis>);
 
 /// The two ends of a range, each a walk towards the other. The code that drives the walks tells the
 /// ends where the walks came to stand.
@@ -201,6 +205,19 @@ impl Iter {
     /// known.
     pub fn hint_len(&mut self, entries: usize) {
         self.0.expected = entries;
+    }
+
+    /// [`Iterator::next`], with the time at which the entry expires if it does.
+    pub(crate) fn next_stamped(&mut self) -> Option<Result<Stamped>> {
+        if self.0.ended {
+            return None;
+        }
+        let read = |walk: &mut Walk| {
+            let expires_ms = walk.expires_ms();
+            pair(walk).map(|(key, value)| (key, value, expires_ms))
+        };
+        let item = self.0.failure.take().map_or_else(|| self.step_front(read), Err);
+        self.0.record(item)
     }
 
     #[inline]

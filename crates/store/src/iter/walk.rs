@@ -129,6 +129,12 @@ impl Walk {
         self.merge.top().map_or(Found::Nothing, |entry| found(entry, self.now_ms))
     }
 
+    /// When the entry that a walk forward stands on expires, if it does.
+    pub(crate) fn expires_ms(&self) -> Option<Millis> {
+        let entry = self.merge.top().filter(|entry| entry.kind() == Kind::Expiring)?;
+        Stamp::split(entry.value()).map(|(stamp, _)| stamp.at_ms)
+    }
+
     /// The bytes of that value, if they are in memory.
     #[inline]
     pub(crate) fn value_bytes(&self) -> Option<&[u8]> {

@@ -81,6 +81,17 @@ impl Footer {
 
     /// Reads the last bytes of a file of `file_bytes`, and checks that all it names lies within.
     pub(crate) fn decode(bytes: &[u8; FOOTER_BYTES], file_bytes: u64) -> Result<Self, FooterError> {
+        let (footer, end) = Self::decode_with_len(bytes)?;
+        if file_bytes < TABLE_BYTES_MIN || file_bytes != end {
+            let found = format!("{file_bytes} bytes");
+            let expected = "a file as long as its parts";
+            return Err(FooterError::Damaged(Mismatch { expected, found }));
+        }
+        Ok(footer)
+    }
+
+    /// Reads the last bytes of a table, and returns how long the table is that ends in them.
+    pub(crate) fn decode_with_len(bytes: &[u8; FOOTER_BYTES]) -> Result<(Self, u64), FooterError> {
         let damaged = |expected, found| Err(FooterError::Damaged(Mismatch { expected, found }));
         let (words, _) = bytes.as_chunks::<8>();
         let word = |i: usize| u64::from_le_bytes(words[i]);
@@ -131,11 +142,10 @@ impl Footer {
         if half(68) != 0 || footer.data_pages == 0 || footer.block_count == 0 {
             return damaged("a table with blocks", format!("{} blocks", footer.block_count));
         }
-        let least = end.saturating_add(FOOTER_BYTES as u64);
-        if file_bytes < TABLE_BYTES_MIN || Some(file_bytes) != checked_file_end(least) {
-            return damaged("a file as long as its parts", format!("{file_bytes} bytes"));
+        match checked_file_end(end.saturating_add(FOOTER_BYTES as u64)) {
+            Some(end) => Ok((footer, end)),
+            None => damaged("a file as long as its parts", "sections without an end".to_owned()),
         }
-        Ok(footer)
     }
 }
 
@@ -158,6 +168,12 @@ pub(crate) fn section_header(
 pub(crate) fn put_section(out: &mut Vec<u8>, table: FileId, kind: u8, payload: &[u8]) {
     out.extend_from_slice(&section_header(table, kind, payload));
     out.extend_from_slice(payload);
+}
+
+/// The kind of a section and the length of its payload, as its header claims them.
+pub(crate) fn claimed_section(header: &[u8; SECTION_HEADER_BYTES]) -> (u8, u64) {
+    let [kind, len @ .., _, _, _, _, _, _, _, _] = header;
+    (*kind, u64::from_le_bytes(*len))
 }
 
 /// The payload of a section, verified.

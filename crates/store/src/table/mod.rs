@@ -28,7 +28,7 @@ use crate::{
 pub(crate) mod block;
 mod bracket;
 pub(crate) mod cache;
-mod compress;
+pub(crate) mod compress;
 mod cursor;
 mod fetch;
 mod file;
@@ -48,7 +48,7 @@ mod sample;
 mod shared;
 #[cfg(test)]
 mod tests;
-mod values;
+pub(crate) mod values;
 mod warm;
 mod writer;
 

@@ -49,13 +49,18 @@ impl PageFrameHeader {
     /// The checksum that this header must hold if it stands before `payload` and is that of block
     /// `block` of `table`: a frame found in the wrong place fails as surely as a changed one.
     pub(crate) fn expected_checksum(&self, table: FileId, block: u32, payload: &[u8]) -> u64 {
+        self.checksum_of_hash(table, block, xxh3_64(payload))
+    }
+
+    /// [`PageFrameHeader::expected_checksum`] of a payload whose XXH3-64 is known.
+    pub(crate) fn checksum_of_hash(&self, table: FileId, block: u32, payload_hash: u64) -> u64 {
         let mut bytes = [0; 29];
         bytes[..8].copy_from_slice(&table.to_le_bytes());
         bytes[8..12].copy_from_slice(&block.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.stored_len.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.raw_len.to_le_bytes());
         bytes[20] = self.compression;
-        bytes[21..].copy_from_slice(&xxh3_64(payload).to_le_bytes());
+        bytes[21..].copy_from_slice(&payload_hash.to_le_bytes());
         xxh3_64(&bytes)
     }
 
@@ -68,7 +73,7 @@ impl PageFrameHeader {
         bytes
     }
 
-    fn decode(bytes: [u8; FRAME_HEADER_BYTES]) -> Self {
+    pub(crate) fn decode(bytes: [u8; FRAME_HEADER_BYTES]) -> Self {
         let [a, b, c, d, e, f, g, h, compression, checksum @ ..] = bytes;
         Self {
             stored_len: u32::from_le_bytes([a, b, c, d]),
@@ -308,6 +313,19 @@ fn frame_header(pages: &[u8], at: usize) -> Result<PageFrameHeader, BadPages> {
     bytes[..head_len].copy_from_slice(pages.get(start..start + head_len).ok_or(short)?);
     bytes[head_len..].copy_from_slice(pages.get(rest).ok_or(short)?);
     Ok(PageFrameHeader::decode(bytes))
+}
+
+/// Where byte `at` of the stream lies in the data area of a file.
+pub(crate) fn offset_in_file(at: u64) -> u64 {
+    let payload = PAGE_PAYLOAD_BYTES as u64;
+    at / payload * PAGE_BYTES as u64 + PAGE_HEADER_BYTES as u64 + at % payload
+}
+
+/// The bytes of the stream that the first `bytes` bytes of a data area hold.
+pub(crate) fn stream_bytes(bytes: u64) -> u64 {
+    let page = PAGE_BYTES as u64;
+    let rest = (bytes % page).saturating_sub(PAGE_HEADER_BYTES as u64);
+    bytes / page * PAGE_PAYLOAD_BYTES as u64 + rest
 }
 
 /// Where byte `at` of the stream lies within the pages that it is cut into.

@@ -46,7 +46,7 @@ pub(super) fn encode_header(id: FileId, identity: u64) -> [u8; MANIFEST_HEADER_B
 }
 
 /// The number and the identity in a manifest's header.
-pub(super) fn decode_header(path: &Path, bytes: &[u8]) -> Result<(FileId, u64)> {
+pub(crate) fn decode_header(path: &Path, bytes: &[u8]) -> Result<(FileId, u64)> {
     let invalid = |found: &str| Error::corrupt(path, 0, "the header of a manifest", found);
     let Some(bytes) = bytes.first_chunk::<MANIFEST_HEADER_BYTES>() else {
         return Err(invalid("a file shorter than that"));

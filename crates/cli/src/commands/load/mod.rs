@@ -3,8 +3,9 @@
 //! This file is the command line and the report; [`loader`] moves the entries.
 
 mod loader;
+mod whole;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -28,6 +29,7 @@ Examples:
   rhumb load addresses.u64                           64-bit numbers; value: the place in the file
   zcat names.gz | rhumb load --db names.db -
   rhumb dump | rhumb load --db copy.db -             every byte of every entry
+  rhumb load copy.db --dump shop.dump                all keyspaces of `rhumb dump shop.db`
   rhumb scan | rhumb load --db copy.db --format tsv --no-header --value-column 2 -
 
 What cannot be loaded exactly is an error that names the file and the line, and ends the import
@@ -108,14 +110,24 @@ pub(crate) struct Load {
     /// Show neither progress nor report
     #[arg(long, short, conflicts_with_all = ["json", "progress_json"])]
     quiet: bool,
+    /// Load a dump of a whole database (`rhumb dump DB`), `-` for the standard input, into the
+    /// database that stands in place of FILE
+    #[arg(long, value_name = "DUMP", conflicts_with_all = [
+        "format", "key_column", "value_column", "key_field", "value_field", "delimiter", "lenient",
+        "from_line", "progress_json", "keyspace",
+    ])]
+    dump: Option<PathBuf>,
     /// Files to load, in this order; `-` is the standard input
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "dump")]
     files: Vec<PathBuf>,
 }
 
 impl Load {
     /// Runs the command.
-    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+    pub(crate) fn run(mut self, out: &mut Output) -> Outcome {
+        if let Some(dump) = self.dump.take() {
+            return self.load_dump(&dump, out);
+        }
         self.require_files()?;
         self.require_csv()?;
         let interrupt = Interrupt::listen()?;
@@ -146,6 +158,19 @@ impl Load {
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Loads a dump of a whole database.
+    fn load_dump(mut self, dump: &Path, out: &mut Output) -> Outcome {
+        match &mut *self.files {
+            [] => {}
+            [path] => self.target.database.db = std::mem::take(path),
+            _ => {
+                let what = "a dump goes into one database: rhumb load DB --dump FILE";
+                return Err(Failure::Usage(what.to_owned()));
+            }
+        }
+        whole::load(&self.target.database, dump, self.quiet, self.json, out)
     }
 
     /// Fails before anything is loaded if a file is not there.
