@@ -9,7 +9,11 @@ use std::ops::Bound;
 
 use rhumb_sync::primitive::Arc;
 
-use super::{keyspace::Keyspace, reader::Reader, snapshot::Snapshot};
+use super::{
+    keyspace::{Keyspace, Retired},
+    reader::Reader,
+    snapshot::Snapshot,
+};
 use crate::{
     error::{Error, Result},
     iter::{
@@ -20,7 +24,7 @@ use crate::{
     keys::OwnedBound,
     memtable::MemView,
     table::Access,
-    tree::{PartitionMap, Tree},
+    tree::Tree,
     types::SeqNo,
 };
 
@@ -46,10 +50,11 @@ impl Keyspace {
         seq: Option<SeqNo>,
     ) -> Result<(Sources, SeqNo)> {
         self.core().shared.check_process()?;
-        let view = self.core().memtables.get();
-        let Some((root, map)) = self.held_at(seq)? else {
+        let now = self.core().memtables.get();
+        let Some(Retired { root, partitions: map, view, .. }) = self.held_at(seq)? else {
             return Ok((nothing(), 0));
         };
+        let view = view.unwrap_or(now);
         if root.partitions.is_none() {
             return Ok(self.scan_one(view, &root, seq));
         }
@@ -69,15 +74,15 @@ impl Keyspace {
 
     /// The contents of the keyspace, as of now or of a snapshot's sequence number; `None` if the
     /// keyspace is younger than that.
-    fn held_at(&self, seq: Option<SeqNo>) -> Result<Option<(Arc<Tree>, Arc<PartitionMap>)>> {
+    fn held_at(&self, seq: Option<SeqNo>) -> Result<Option<Retired>> {
         if seq.is_none() {
             self.inner.check_live()?;
         }
         let seq = seq.unwrap_or(SeqNo::MAX);
         let root = self.inner.tree.get();
-        let map = root.partition_map();
-        if root.since <= seq && map.since <= seq {
-            return Ok(Some((root, map)));
+        let partitions = root.partition_map();
+        if root.since <= seq && partitions.since <= seq {
+            return Ok(Some(Retired { root, partitions, view: None, until: SeqNo::MAX }));
         }
         Ok(self.inner.retired_at(seq))
     }
@@ -116,9 +121,9 @@ impl Keyspace {
     ) -> Result<(Sources, SeqNo)> {
         let snapshot = Snapshot::at(Arc::clone(&self.handle), seq);
         let seq = snapshot.sequence_number();
-        let view = self.core().memtables.get();
-        let held = match self.held_at(Some(seq))? {
-            Some((_, map)) => map,
+        let now = self.core().memtables.get();
+        let (held, view) = match self.held_at(Some(seq))? {
+            Some(Retired { partitions, view, .. }) => (partitions, view.unwrap_or(now)),
             // The keyspace was dropped, and has nothing to show at this sequence number either.
             None => return Err(Error::KeyspaceDropped(Arc::clone(&self.inner.name))),
         };

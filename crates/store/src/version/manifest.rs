@@ -321,7 +321,8 @@ fn write_new(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Box<dyn W
     Ok(file)
 }
 
-fn read_current(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Current>> {
+/// Reads `CURRENT`; `None` if there is none.
+pub(super) fn read_current(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Current>> {
     let path = dir.join(CURRENT_NAME);
     let file = match retry("open", &path, || fs.open(&path, ReadMode::Buffered)) {
         Err(Error::Io(failure)) if failure.source.kind() == ErrorKind::NotFound => return Ok(None),
