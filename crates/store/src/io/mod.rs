@@ -12,6 +12,7 @@
 pub mod aligned;
 pub(crate) mod buffers;
 pub(crate) mod engine;
+pub(crate) mod frozen;
 pub(crate) mod open_files;
 mod pool;
 pub(crate) mod priority;

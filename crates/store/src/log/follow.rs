@@ -37,7 +37,7 @@ use super::{
     segment::{SEGMENT_HEADER_BYTES, SegmentHeader, parse_segment_name, segment_path},
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, NO_FILE, Result},
     io::{FileSystem, retry},
     types::FileId,
 };
@@ -111,13 +111,6 @@ impl Follower {
     /// The place up to which the log was read.
     pub(crate) fn lsn(&self) -> Lsn {
         self.current.as_ref().map_or(self.start.lsn, Current::lsn)
-    }
-
-    /// Where the log ends for now because what follows is torn, and what was found there.
-    pub(crate) fn torn(&self) -> Option<(PathBuf, u64, String)> {
-        let current = self.current.as_ref()?;
-        let fault = current.fault?;
-        Some((current.path.clone(), current.offset, fault.describe()))
     }
 
     /// The next record. Costs a look at the length of a file if there is one; without one, also a
@@ -216,8 +209,15 @@ impl Follower {
     /// where this follower is: fails if anything claims that more of it was durable. Otherwise the
     /// log ends here: what newer segments hold was lost before it was durable.
     pub(crate) fn check_end(&self) -> Result<()> {
-        let mut durable = 0;
-        for segment in &self.segments()? {
+        let (mut durable, segments) = (0, self.segments()?);
+        let first = self.start.segment;
+        let is_first_gone = !segments.iter().any(|segment| segment.id == first);
+        if self.current.is_none() && self.start.must_exist && is_first_gone {
+            let path = segment_path(&self.dir, first);
+            let expected = "the log segment that the manifest names";
+            return Err(Error::corrupt(path, 0, expected, NO_FILE));
+        }
+        for segment in &segments {
             let header = segment.header.as_ref().ok();
             durable = durable.max(header.map_or(0, |header| header.synced));
             if self.current.as_ref().is_some_and(|current| current.header.id == segment.id) {

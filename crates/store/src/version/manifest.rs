@@ -211,6 +211,12 @@ impl Manifest {
         &self.path
     }
 
+    /// The number of the manifest that counts.
+    pub(crate) fn current(fs: &dyn FileSystem, dir: &Path) -> Result<FileId> {
+        let none = || Error::corrupt(dir.join(CURRENT_NAME), 0, "the name of a manifest", NO_FILE);
+        Ok(read_current(fs, dir)?.ok_or_else(none)?.id)
+    }
+
     /// Reads the manifest that counts. `None` if there is no database in `dir`: the directory is
     /// empty, or has only what an interrupted creation leaves.
     pub(crate) fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Recovered>> {
