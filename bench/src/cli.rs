@@ -17,8 +17,9 @@ use crate::{
     rhumb_index,
     subject::Engine,
     suite::{
-        self, engine,
+        self,
         beside::{self, BesideOptions},
+        engine,
         idle::Process,
         index::{self, IndexOptions},
         memory::{self, MemoryOptions},

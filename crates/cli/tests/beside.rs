@@ -84,7 +84,7 @@ fn every_reading_command_works_beside_a_server() {
         let ended = shell.run(args);
         assert_eq!((ended.code, &*ended.stderr), (0, ""), "{args:?}");
     }
-    assert_eq!(shell.ok(&["get", "key 000007"]), "value 1 of 7\n");
+    assert_eq!(shell.ok(&["get", "key 000007"]), "value 1 of 7");
     assert_eq!(shell.ok(&["count"]).trim(), "20000");
     for args in [&["put", "a", "b"][..], &["del", "key 000001"], &["compact"]] {
         let refused = shell.run(args);
@@ -110,7 +110,8 @@ fn scans_go_on_while_writers_replace_all_files_and_are_killed() {
         other.read_line(&mut String::new()).expect("a line");
         // A writer is killed in the middle of its work, and another one replaces all tables.
         shell.file("lines.tsv", lines(round + 1));
-        let load_args = ["load", "--quiet", "--no-header", "--value-column", "2", "--progress-json"];
+        let load_args =
+            ["load", "--quiet", "--no-header", "--value-column", "2", "--progress-json"];
         let (writer, mut progress) =
             start(&shell, &[&load_args[..], &["--batch", "100", "lines.tsv"]].concat());
         progress.read_line(&mut String::new()).expect("it has begun");

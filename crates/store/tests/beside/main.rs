@@ -98,7 +98,7 @@ fn run(seed: u64) {
 #[test]
 fn every_state_that_readers_see_is_one_of_the_writers() {
     let histories =
-        std::env::var("RHUMB_BESIDE_HISTORIES").map_or(150, |n| n.parse().expect("a number"));
+        std::env::var("RHUMB_BESIDE_HISTORIES").map_or(40, |n| n.parse().expect("a number"));
     let seeds = match std::env::var("RHUMB_SEED") {
         Ok(seed) => {
             let seed: u64 = seed.parse().expect("a number");

@@ -185,13 +185,16 @@ impl Beside {
                 }
                 None => options,
             };
-            let (root, is_same) =
-                self.next_root(core, keyspace, created, old.as_ref(), options, since)?;
-            check_partitions(&keyspace.name, &shared.dir, &router, root.partition_map().len())?;
+            let (partitions, is_same) =
+                self.next_partitions(core, keyspace, created, old.as_ref(), &options)?;
+            check_partitions(&keyspace.name, &shared.dir, &router, partitions.len())?;
             ids.insert(keyspace.id);
             let root = match old.filter(|_| is_same && !all) {
                 Some(old) => old,
                 None => {
+                    let (id, levels) = (keyspace.tree, self.levels_of(keyspace.tree)?);
+                    let map = PartitionMap::default().with(&partitions);
+                    let root = Tree::root(id, options, levels, map, since, &shared.drops);
                     match known {
                         Some(inner) => next.changed.push((Arc::clone(inner), Arc::clone(&root))),
                         None => {
@@ -216,16 +219,16 @@ impl Beside {
         Ok(next)
     }
 
-    /// The LSM tree of a keyspace in the manifest's state, and true if `old` holds the same.
-    fn next_root(
+    /// The LSM trees of a keyspace's partitions in the manifest's state, and true if they, and the
+    /// tables of the keyspace, are those of `old`.
+    fn next_partitions(
         &self,
         core: &Core,
         keyspace: &KeyspaceState,
         created: &[&Creation],
         old: Option<&Arc<Tree>>,
-        options: Arc<LiveOptions>,
-        since: SeqNo,
-    ) -> Result<(Arc<Tree>, bool)> {
+        options: &Arc<LiveOptions>,
+    ) -> Result<(Vec<Arc<Tree>>, bool)> {
         let (state, drops) = (self.tail.state(), &core.shared.drops);
         let old_map = old.map(|old| old.partition_map()).unwrap_or_default();
         let named = state.partitions_of(keyspace.tree).map(|(name, tree)| (&**name, tree));
@@ -239,15 +242,13 @@ impl Beside {
             }
             is_same = false;
             let levels = self.levels_of(id)?;
-            partitions.push(Tree::new(id, name.into(), Arc::clone(&options), levels, 0, drops));
+            partitions.push(Tree::new(id, name.into(), Arc::clone(options), levels, 0, drops));
         }
         is_same &= partitions.len() == old_map.len()
             && old.is_some_and(|old| {
                 old.id == keyspace.tree && holds(&old.levels.get(), state, old.id)
             });
-        let map = PartitionMap::default().with(&partitions);
-        let levels = self.levels_of(keyspace.tree)?;
-        Ok((Tree::root(keyspace.tree, options, levels, map, since, drops), is_same))
+        Ok((partitions, is_same))
     }
 
     fn levels_of(&self, tree: TreeId) -> Result<Levels> {
