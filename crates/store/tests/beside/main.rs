@@ -16,7 +16,7 @@ mod writer;
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc};
 
 use rhumb::{
-    Database, DatabaseBuilder,
+    Database, DatabaseBuilder, KeyspaceOptions,
     io::{
         ReadEngineKind,
         sim::{SimClock, SimFs, SimRng},
@@ -47,12 +47,17 @@ impl States {
     }
 }
 
-fn builder(fs: &SimFs, process: &Arc<Process>) -> DatabaseBuilder {
+/// Sizes of memtables, in bytes: with the largest nothing is flushed unasked, so that all is in the
+/// log.
+const MEMTABLES: [u64; 3] = [6 << 10, 1 << 10, 1 << 20];
+
+fn builder(fs: &SimFs, process: &Arc<Process>, seed: u64) -> DatabaseBuilder {
+    let memtable_bytes = MEMTABLES[(seed % MEMTABLES.len() as u64) as usize];
     Database::builder("/db")
         .file_system(Arc::new(View::new(fs, process)))
         .clock(Arc::new(SimClock::new()))
         .memory_budget_bytes(1 << 20)
-        .memtable_bytes(6 << 10)
+        .memtable_bytes(memtable_bytes)
         .table_bytes(4 << 10)
         .level_one_bytes(16 << 10)
         .background_threads(0)
@@ -71,7 +76,7 @@ fn run(seed: u64) {
     let (other, mut chance) = (Rc::clone(&readers), SimRng::new(seed ^ 1));
     set_meanwhile(Role::Writer, move || {
         if chance.chance(often_read as u64, 1000) {
-            other.borrow_mut().step(false);
+            other.borrow_mut().step();
         }
     });
     let (other, mut chance) = (Rc::clone(&writer), SimRng::new(seed ^ 2));
@@ -84,7 +89,7 @@ fn run(seed: u64) {
         if rng.chance(2, 3) {
             writer.borrow_mut().step();
         } else {
-            readers.borrow_mut().step(true);
+            readers.borrow_mut().step();
         }
     }
     clear_meanwhile();
@@ -93,6 +98,34 @@ fn run(seed: u64) {
     readers.borrow_mut().settle(last);
     drop(readers);
     writer.borrow_mut().close();
+}
+
+/// Walks remember where nothing lives. What the writer puts there past its log is seen all the same.
+#[test]
+fn what_walks_remember_is_forgotten_when_tables_come() {
+    let (fs, writing) = (SimFs::new(7), Process::new(Role::Writer, u64::MAX));
+    let writer = builder(&fs, &writing, 2).open().unwrap();
+    let keyspace = writer.keyspace("plain", KeyspaceOptions::default()).unwrap();
+    let key = |n: u32| n.to_be_bytes();
+    (0..3000).for_each(|n| keyspace.insert(key(n), "1").unwrap());
+    let reader = builder(&fs, &Process::new(Role::Reader, 0), 2).open_read_only().unwrap();
+    let seen = reader.keyspace("plain", KeyspaceOptions::default()).unwrap();
+    for round in 0..3 {
+        (0..3000).for_each(|n| keyspace.remove(key(n)).unwrap());
+        reader.catch_up().unwrap();
+        let passed = reader.stats().passed_entries;
+        for _ in 0..3 {
+            assert_eq!(seen.iter().count(), 0);
+            assert_eq!(seen.iter().rev().count(), 0);
+        }
+        let each = (reader.stats().passed_entries - passed) / 6;
+        assert!(each < 2000, "nothing is remembered: {each} steps a walk");
+        keyspace.ingest((1000..1100).map(|n| (key(n), "2"))).unwrap();
+        assert_eq!(seen.iter().count(), 0);
+        reader.catch_up().unwrap();
+        assert_eq!(seen.iter().count(), 100, "round {round}");
+        assert_eq!(seen.iter().rev().count(), 100, "round {round}");
+    }
 }
 
 #[test]
@@ -109,6 +142,7 @@ fn every_state_that_readers_see_is_one_of_the_writers() {
     for seed in seeds {
         let outcome = std::panic::catch_unwind(|| run(seed));
         if let Err(panic) = outcome {
+            clear_meanwhile();
             eprintln!("history {seed} failed: RHUMB_SEED={seed} repeats it");
             std::panic::resume_unwind(panic);
         }

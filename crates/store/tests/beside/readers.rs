@@ -17,6 +17,7 @@ const HELD: usize = 3;
 
 pub(crate) struct Readers {
     fs: SimFs,
+    seed: u64,
     rng: SimRng,
     states: Rc<RefCell<States>>,
     all: Vec<Reader>,
@@ -50,11 +51,11 @@ fn entries(state: &Contents, name: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
 impl Readers {
     pub(crate) fn new(fs: &SimFs, seed: u64, states: &Rc<RefCell<States>>) -> Self {
         let (rng, states) = (SimRng::new(seed ^ 4), Rc::clone(states));
-        Self { fs: fs.clone(), rng, states, all: Vec::new() }
+        Self { fs: fs.clone(), seed, rng, states, all: Vec::new() }
     }
 
-    /// Does one thing. What the writer does meanwhile is its own affair if `is_alone` is false.
-    pub(crate) fn step(&mut self, is_alone: bool) {
+    /// Does one thing.
+    pub(crate) fn step(&mut self) {
         if self.all.is_empty() || self.all.len() < READERS && self.rng.chance(1, 8) {
             return self.open();
         }
@@ -66,12 +67,11 @@ impl Readers {
             5..7 => self.check(at),
             _ => self.catch_up(at),
         }
-        let _ = is_alone;
     }
 
     fn open(&mut self) {
         let process = Process::new(Role::Reader, 0);
-        match builder(&self.fs, &process).open_read_only() {
+        match builder(&self.fs, &process, self.seed).open_read_only() {
             Ok(db) => {
                 let seen = db.stats().sequence_number;
                 self.all.push(Reader { db, process, seen, held: Vec::new() });

@@ -15,6 +15,7 @@ const KEYS: usize = 60;
 
 pub(crate) struct Writer {
     fs: SimFs,
+    seed: u64,
     rng: SimRng,
     states: Rc<RefCell<States>>,
     open: Option<(Database, Arc<Process>)>,
@@ -57,7 +58,7 @@ impl Writer {
     pub(crate) fn new(fs: &SimFs, seed: u64, states: &Rc<RefCell<States>>) -> Self {
         let (rng, states) = (SimRng::new(seed ^ 3), Rc::clone(states));
         let (contents, fs) = (Contents::new(), fs.clone());
-        Self { fs, rng, states, open: None, contents, seq: 0, wanted: None, written: 0 }
+        Self { fs, seed, rng, states, open: None, contents, seq: 0, wanted: None, written: 0 }
     }
 
     /// Opens the database, again and again if the process dies meanwhile, and finds out what is
@@ -66,7 +67,7 @@ impl Writer {
         loop {
             let changes = if self.rng.chance(1, 2) { u64::MAX } else { self.rng.index(400) as u64 };
             let process = Process::new(Role::Writer, changes);
-            let db = match builder(&self.fs, &process).open() {
+            let db = match builder(&self.fs, &process, self.seed).open() {
                 Ok(db) => db,
                 Err(error) => {
                     assert!(process.is_dead(), "a live process could not open: {error}");
@@ -115,10 +116,10 @@ impl Writer {
             0..22 => self.write(),
             22..25 => self.flush(),
             25..28 => self.compact(),
-            28..30 => self.drop_keyspace(),
-            30 => self.clear(),
-            31..33 => self.drop_partition(),
-            33..36 => self.ingest(),
+            28 => self.drop_keyspace(),
+            29 => self.clear(),
+            30..34 => self.drop_partition(),
+            34..36 => self.ingest(),
             36 => self.change_options(),
             37 => {
                 self.close();
