@@ -33,7 +33,7 @@ struct Reader {
 /// Something that must not change, whatever the reader catches up with.
 enum Held {
     Snapshot { snapshot: Snapshot, keyspaces: Vec<(&'static str, Keyspace)>, seq: u64 },
-    Iter { iter: Iter, left: std::vec::IntoIter<(Vec<u8>, Vec<u8>)> },
+    Iter { iter: Box<Iter>, left: std::vec::IntoIter<(Vec<u8>, Vec<u8>)> },
 }
 
 /// Pairs of keys and values, in memory of their own.
@@ -142,7 +142,7 @@ impl Readers {
         }
         let (name, keyspace) = keyspaces.swap_remove(self.rng.index(keyspaces.len()));
         let left = entries(&self.states.borrow().get(*seen), name).into_iter();
-        held.push(Held::Iter { iter: keyspace.iter(), left });
+        held.push(Held::Iter { iter: Box::new(keyspace.iter()), left });
     }
 
     /// Compares what a reader holds with what it was.
