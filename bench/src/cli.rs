@@ -17,7 +17,9 @@ use crate::{
     rhumb_index,
     subject::Engine,
     suite::{
-        self, engine,
+        self,
+        beside::{self, BesideOptions},
+        engine,
         idle::Process,
         index::{self, IndexOptions},
         memory::{self, MemoryOptions},
@@ -94,6 +96,11 @@ pub enum BenchCommand {
     /// Point reads, inserts and removals of small values and large ones, scans both ways,
     /// snapshots. Says what was resident, at most and usually, and what of it the engine counts.
     Memory(MemoryCommand),
+    /// Write at full speed, alone and beside processes that read the store and follow it
+    ///
+    /// Each reader catches up with the writer, again and again, and verifies what it reads: values,
+    /// batches that are there as a whole, versions that never fall.
+    Beside(BesideCommand),
     /// Read a keyspace that another process shares, from its memory and by calls
     ///
     /// Workloads: get multi_get scan100 insert, and a to f of YCSB; by name only nutanix (57%
@@ -223,6 +230,14 @@ pub struct MemoryCommand {
     pub options: MemoryOptions,
 }
 
+/// What `rhumb bench beside` takes.
+#[derive(Args, Debug)]
+pub struct BesideCommand {
+    /// How to measure.
+    #[command(flatten)]
+    pub options: BesideOptions,
+}
+
 /// What `rhumb bench remote` takes.
 #[cfg(unix)]
 #[derive(Args, Debug)]
@@ -348,6 +363,10 @@ pub fn run(command: BenchCommand) -> Result<()> {
         BenchCommand::Memory(MemoryCommand { options }) => {
             usage(options.validate())?;
             memory::run(&options)
+        }
+        BenchCommand::Beside(BesideCommand { options }) => {
+            usage(options.validate())?;
+            beside::run(&options)
         }
         #[cfg(unix)]
         BenchCommand::Remote(command) => run_remote(command),

@@ -130,7 +130,10 @@ impl RhumbDrops {
             None => Partitioning::Delimiter(b'/'),
             Some(_) => Partitioning::None,
         };
-        let keyspace = db.keyspace("bench", KeyspaceOptions { table, partitions })?;
+        let keyspace = db.keyspace(
+            "bench",
+            KeyspaceOptions { table, partitions, ..KeyspaceOptions::default() },
+        )?;
         Ok(Self { db, keyspace, ranges, keys: vec![0; PARTITIONS as usize] })
     }
 

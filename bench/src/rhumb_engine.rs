@@ -119,7 +119,7 @@ impl Rhumb {
         };
         let partitions =
             if self.is_divided { Partitioning::PrefixLength(1) } else { Partitioning::None };
-        KeyspaceOptions { table, partitions }
+        KeyspaceOptions { table, partitions, ..KeyspaceOptions::default() }
     }
 
     /// Three memtables come on top of the cache, what the engine leaves for what is free between

@@ -12,6 +12,8 @@ pub mod ablation;
     any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
 ))]
 pub mod async_reads;
+#[cfg(feature = "rhumb")]
+pub mod beside;
 pub mod engine;
 #[cfg(feature = "rhumb")]
 pub mod idle;

@@ -206,6 +206,7 @@ pub(crate) struct DatabaseOptions {
     pub(crate) read_ahead: bool,
     pub(crate) durability: PersistMode,
     pub(crate) open_files_max: Option<u64>,
+    pub(crate) follow_log: bool,
 }
 
 /// The factor by which each level may be larger than the one above it.
@@ -252,6 +253,7 @@ impl Default for DatabaseOptions {
             read_ahead: true,
             durability: PersistMode::Buffer,
             open_files_max: None,
+            follow_log: true,
         }
     }
 }

@@ -230,22 +230,63 @@ impl DatabaseBuilder {
         Database::open_with(self)
     }
 
+    /// Sets whether a database that is opened for reading only follows the log (default: yes).
+    /// Without it, reads see the tables alone: what was written up to the last flush, and drops,
+    /// clearings and ingestions since. Opening then takes no memory for what was not flushed, and
+    /// [`Database::catch_up`] finds something new only after a flush or another change of the
+    /// tables. [`DatabaseBuilder::open`] always takes the log.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("db");
+    /// use rhumb::{Database, KeyspaceOptions};
+    ///
+    /// let db = Database::open(&path)?;
+    /// let users = db.keyspace("users", KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// let flushed = Database::builder(&path).follow_log(false).open_read_only()?;
+    /// let seen = flushed.keyspace("users", KeyspaceOptions::default())?;
+    /// assert_eq!(seen.get("ada")?, None);
+    /// db.flush()?;
+    /// flushed.catch_up()?;
+    /// assert_eq!(seen.get("ada")?.unwrap(), b"1815");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Database::catch_up`]: crate::Database::catch_up
+    pub fn follow_log(mut self, follow: bool) -> Self {
+        self.options.follow_log = follow;
+        self
+    }
+
     /// Opens an existing database for reading only, and writes nothing at all to its directory. So
     /// the directory can be one without write permission, on a read-only file system, or on a full
     /// disk.
     ///
-    /// What was written after the last flush is recovered in memory: everything in the log can be
-    /// read, and stays in memtables as long as the database is open, even if that is more than the
-    /// memory budget. It is what the memtables of the writer held: at most three, each of its
-    /// [`DatabaseBuilder::memtable_bytes`] and one more write; [`Stats::memtable_bytes`] says how
-    /// much. A torn end of the log ends the recovery as in [`DatabaseBuilder::open`], and is left
-    /// as it is.
-    ///
     /// Any number of processes, and of handles of one process, may have the database open for
-    /// reading only at the same time; meanwhile no process can open it for writing, and the other
-    /// way round. Operations that would write fail with [`Error::ReadOnly`]: writes, flushes,
-    /// compactions, checkpoints, and creating and dropping keyspaces. Reads, scans, snapshots and
-    /// statistics work as usual, except that no models are trained while reading
+    /// reading only at the same time, beside a process that has it open for writing, or this one. A
+    /// writer may come, go and be killed meanwhile. A reader takes no lock and leaves nothing
+    /// behind. It sees the database as it was at one moment, and goes on to a later one when it is
+    /// told to ([`Database::catch_up`]). Files that the writer has removed stay readable, and take
+    /// space, until the reader catches up and drops the snapshots and iterators that need them.
+    ///
+    /// A reader keeps all files of its tables open. If they are more than the descriptors that it
+    /// may have ([`DatabaseBuilder::open_files_max`]), it keeps writers out instead, by a lock: it
+    /// is refused beside a writer.
+    ///
+    /// What was written after the last flush is recovered in memory: everything in the log can be
+    /// read, and stays in memtables until the writer has flushed it and the reader has caught up,
+    /// even if that is more than the memory budget. It is what the memtables of the writer hold: at
+    /// most three, each of its [`DatabaseBuilder::memtable_bytes`] and one more write;
+    /// [`Stats::memtable_bytes`] says how much. A torn end of the log ends the recovery as in
+    /// [`DatabaseBuilder::open`], and is left as it is. [`DatabaseBuilder::follow_log`] leaves the
+    /// log out.
+    ///
+    /// Operations that would write fail with [`Error::ReadOnly`]: writes, flushes, compactions,
+    /// checkpoints, and creating and dropping keyspaces. Reads, scans, snapshots and statistics
+    /// work as usual, except that no models are trained while reading
     /// ([`Training::Adaptive`](crate::Training::Adaptive)).
     ///
     /// [`DatabaseBuilder::create_if_missing`], sizes of what is written, and
@@ -257,27 +298,27 @@ impl DatabaseBuilder {
     /// # let path = dir.path().join("db");
     /// use rhumb::{Database, Error, KeyspaceOptions};
     ///
-    /// let db = Database::builder(&path).open()?;
-    /// db.keyspace("users", KeyspaceOptions::default())?.insert("ada", "1815")?;
-    /// drop(db);
+    /// let writer = Database::builder(&path).open()?;
+    /// writer.keyspace("users", KeyspaceOptions::default())?.insert("ada", "1815")?;
     ///
     /// let db = Database::builder(&path).open_read_only()?;
     /// let users = db.keyspace("users", KeyspaceOptions::default())?;
     /// assert_eq!(users.get("ada")?.unwrap(), b"1815");
     /// assert!(matches!(users.insert("grace", "1906"), Err(Error::ReadOnly { .. })));
-    /// let other = Database::builder(&path).open_read_only()?;
     /// assert!(matches!(Database::builder(&path).open(), Err(Error::Locked { .. })));
+    /// drop(writer);
+    /// let writer = Database::builder(&path).open()?;
     /// # Ok(())
     /// # }
     /// ```
     ///
+    /// [`Database::catch_up`]: crate::Database::catch_up
     /// [`Stats::memtable_bytes`]: crate::Stats::memtable_bytes
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`] if a process has it open for writing; [`Error::NotFound`] if there is no
-    /// database; otherwise as [`DatabaseBuilder::open`]. [`Error::Io`] also from a caller's
-    /// file system that has no [`FileSystem::lock_shared`].
+    /// [`Error::NotFound`] if there is no database; [`Error::Locked`] if a process has it open for
+    /// writing and the files cannot all stay open; otherwise as [`DatabaseBuilder::open`].
     pub fn open_read_only(self) -> Result<Database> {
         self.check()?;
         Database::open_read_only(self)

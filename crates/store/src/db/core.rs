@@ -1,6 +1,6 @@
 //! An open database: its parts, and the order in which their locks are taken.
 //!
-//! Lock order: the writer's state, then `catalog`, then a keyspace's `retired`, then `trees`, then
+//! Lock order: `beside`, then the writer's state, then `catalog`, then a keyspace's `retired`, then `trees`, then
 //! the memtables' change, then `snapshots`, then the scheduler's. Readers take none of them: they
 //! load the memtables, then the LSM tree's levels, in that order. A flush publishes its tables
 //! before it removes its memtable, so that no reader misses an entry.
@@ -10,8 +10,8 @@ use std::sync::Weak;
 use rhumb_sync::{deferred, primitive::Mutex};
 
 use super::{
-    catalog::Catalog, keyspace::KeyspaceInner, memtables::Memtables, scheduler::Scheduler,
-    shared::Shared, writer::Writer,
+    beside::Beside, catalog::Catalog, keyspace::KeyspaceInner, memtables::Memtables,
+    scheduler::Scheduler, shared::Shared, writer::Writer,
 };
 use crate::{log::segment::segment_path, tree::Trees, version::snapshots::Snapshots};
 
@@ -26,6 +26,8 @@ pub(crate) struct Core {
     /// Keyspaces that keep retired LSM trees for snapshots.
     pub(crate) retiring: Mutex<Vec<Weak<KeyspaceInner>>>,
     pub(crate) scheduler: Scheduler,
+    /// What follows the writer, if the database is open for reading only.
+    pub(crate) beside: Mutex<Option<Beside>>,
 }
 
 impl Core {

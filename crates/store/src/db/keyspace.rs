@@ -14,6 +14,7 @@ use crate::{
     iter::{Iter, stream::AsyncIter},
     keys::KeyRange,
     log::batch::Encoded,
+    memtable::MemView,
     options::{KeyspaceOptions, LiveOptions},
     partition::Router,
     slice::Slice,
@@ -38,9 +39,12 @@ pub(crate) struct KeyspaceInner {
 }
 
 /// Former contents of a keyspace, for snapshots.
+#[derive(Clone)]
 pub(crate) struct Retired {
     pub(crate) root: Arc<Tree>,
     pub(crate) partitions: Arc<PartitionMap>,
+    /// The memtables that belong to them, if those of now do not: in a reader beside a writer.
+    pub(crate) view: Option<Arc<MemView>>,
     /// Snapshots from this sequence number on do not see it.
     pub(crate) until: SeqNo,
 }
@@ -381,10 +385,8 @@ impl KeyspaceInner {
 
     /// What snapshots at `seq` see of a keyspace that was changed since; `None` if the keyspace is
     /// younger than the snapshot.
-    pub(crate) fn retired_at(&self, seq: SeqNo) -> Option<(Arc<Tree>, Arc<PartitionMap>)> {
-        let retired = self.retired.lock();
-        let seen = retired.iter().find(|retired| seq < retired.until)?;
-        Some((Arc::clone(&seen.root), Arc::clone(&seen.partitions)))
+    pub(crate) fn retired_at(&self, seq: SeqNo) -> Option<Retired> {
+        self.retired.lock().iter().find(|retired| seq < retired.until).cloned()
     }
 }
 

@@ -195,7 +195,8 @@ impl Core {
         until: SeqNo,
     ) {
         let partitions = root.partition_map();
-        inner.retired.lock().push(Retired { root: Arc::clone(root), partitions, until });
+        let (root, view) = (Arc::clone(root), None);
+        inner.retired.lock().push(Retired { root, partitions, view, until });
         self.retiring.lock().push(Arc::downgrade(inner));
     }
 

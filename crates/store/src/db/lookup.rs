@@ -6,7 +6,10 @@
 
 use rhumb_sync::{epoch::Guard, primitive::Arc};
 
-use super::{keyspace::Keyspace, reader::Reader};
+use super::{
+    keyspace::{Keyspace, Retired},
+    reader::Reader,
+};
 use crate::{
     error::Result,
     memtable::{MemEntry, MemView, Memtable},
@@ -35,6 +38,7 @@ impl Reader<'_> {
         let Some(tree) = self.tree_of(key, &guard)? else {
             return Ok(Begun::Done(Found::Nothing));
         };
+        let view = tree.view().unwrap_or(view);
         let seq = self.seq();
         for memtable in view.all() {
             // Looked up before the entry, so that an entry that a batch writes into a range that it
@@ -111,19 +115,20 @@ impl Reader<'_> {
                 return Ok(map.get(&inner.router.name_of(key)).map(TreeRef::Current));
             }
         }
-        Ok(self.retired_tree_of(key, seq).map(TreeRef::Retired))
+        Ok(self.retired_tree_of(key, seq))
     }
 
     /// [`Reader::tree_of`] if the keyspace was changed since.
     #[cold]
     #[inline(never)]
-    fn retired_tree_of(&self, key: &[u8], seq: SeqNo) -> Option<Arc<Tree>> {
+    fn retired_tree_of<'g>(&self, key: &[u8], seq: SeqNo) -> Option<TreeRef<'g>> {
         let inner = &self.keyspace.inner;
-        let (root, map) = inner.retired_at(seq)?;
+        let Retired { root, partitions, view, .. } = inner.retired_at(seq)?;
         if root.partitions.is_none() {
-            return Some(root);
+            return Some(TreeRef::Retired(root, view));
         }
-        map.get(&inner.router.name_of(key)).cloned()
+        let tree = partitions.get(&inner.router.name_of(key)).cloned()?;
+        Some(TreeRef::Retired(tree, view))
     }
 }
 
@@ -162,7 +167,19 @@ fn newer_than(removed: SeqNo, memtable: &Memtable, tree: TreeId, key: &[u8], seq
 /// An LSM tree, borrowed while a guard is held or kept.
 enum TreeRef<'g> {
     Current(&'g Arc<Tree>),
-    Retired(Arc<Tree>),
+    /// With the memtables that belong to it, if those of now do not.
+    Retired(Arc<Tree>, Option<Arc<MemView>>),
+}
+
+impl TreeRef<'_> {
+    /// The memtables that belong to the LSM tree; `None` for those of now.
+    #[inline]
+    fn view(&self) -> Option<&Arc<MemView>> {
+        match self {
+            Self::Current(_) => None,
+            Self::Retired(_, view) => view.as_ref(),
+        }
+    }
 }
 
 impl std::ops::Deref for TreeRef<'_> {
@@ -172,7 +189,7 @@ impl std::ops::Deref for TreeRef<'_> {
     fn deref(&self) -> &Tree {
         match self {
             Self::Current(tree) => tree,
-            Self::Retired(tree) => tree,
+            Self::Retired(tree, _) => tree,
         }
     }
 }

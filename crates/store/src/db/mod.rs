@@ -2,6 +2,7 @@
 
 mod backup;
 mod batch;
+mod beside;
 mod builder;
 mod catalog;
 mod checkpoint;
@@ -52,6 +53,7 @@ use self::core::Core;
 use crate::{
     error::{Error, Result},
     options::{KeyspaceOptions, PersistMode},
+    types::SeqNo,
 };
 
 pub use backup::{BackupInfo, Backups};
@@ -150,7 +152,7 @@ impl Database {
     }
 
     pub(crate) fn open_read_only(builder: DatabaseBuilder) -> Result<Self> {
-        let core = open::open_read_only(builder)?;
+        let core = beside::open_read_only(builder)?;
         Ok(Self { handle: Arc::new(Handle { core, is_closed: false }) })
     }
 
@@ -378,6 +380,55 @@ impl Database {
         handle.core.shared.check_process()?;
         handle.is_closed = true;
         handle.core.close()
+    }
+
+    /// Brings a database that is [open for reading only](DatabaseBuilder::open_read_only) up to what
+    /// its writer, of this or another process, has written by now: reads the edits of the manifest
+    /// and the records of the log since the last call. Returns the sequence number of the last write
+    /// that reads see now, which never falls.
+    ///
+    /// What is seen is the state at one moment of the writer's history: a batch is seen whole or
+    /// not at all, and every write before one that is seen. It may be newer than what the writer has
+    /// acknowledged, by a write that is being committed. Snapshots and iterators that are open go on
+    /// as they are, and hold the files that they need; other reads see the new state, those that
+    /// run meanwhile some of it. Handles of a keyspace that the writer has dropped fail from then
+    /// on.
+    ///
+    /// Costs a read of a small file and a listing of the directory if nothing was written;
+    /// otherwise O(what was written), and O(tables and keyspaces) if the tables have changed, of
+    /// which only the new ones are opened. One call runs at a time; others wait for it.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("db");
+    /// use rhumb::{Database, KeyspaceOptions};
+    ///
+    /// let db = Database::open(&path)?;
+    /// let users = db.keyspace("users", KeyspaceOptions::default())?;
+    /// let reader = Database::builder(&path).open_read_only()?;
+    /// let seen = reader.keyspace("users", KeyspaceOptions::default())?;
+    ///
+    /// users.insert("ada", "1815")?;
+    /// assert_eq!(seen.get("ada")?, None);
+    /// assert_eq!(reader.catch_up()?, db.stats().sequence_number);
+    /// assert_eq!(seen.get("ada")?.unwrap(), b"1815");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the database is open for writing; [`Error::Corrupt`] if
+    /// something durable is damaged; [`Error::Io`], also if the files are more than the descriptors
+    /// that the process may have. After an error, reads see what they saw before, or a later state,
+    /// and the next call tries again.
+    ///
+    /// [`Error::Corrupt`]: crate::Error::Corrupt
+    /// [`Error::InvalidArgument`]: crate::Error::InvalidArgument
+    /// [`Error::Io`]: crate::Error::Io
+    pub fn catch_up(&self) -> Result<SeqNo> {
+        self.core().catch_up()
     }
 
     /// The contents and activity of the database. Costs a walk over the table lists.

@@ -10,9 +10,8 @@
 //! A crash at any point leaves a directory that can be opened: the old log stays until the new
 //! manifest durably says that it is not needed.
 //!
-//! A database that is opened for reading only shares the lock with other readers, reads the
-//! manifest, opens the tables, replays the log, and keeps the replayed entries in memory. It writes
-//! nothing.
+//! A database that is opened for reading only writes nothing, and may have a writer beside it:
+//! `beside/`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -50,7 +49,7 @@ use crate::{
     events::{Event, Span, Work},
     io::{
         Clock, FileLock, FileSystem, ReadMode, engine::ReadEngine, hold_dir, open_files::OpenFiles,
-        read_only::ReadOnlyFs, retry, sync_dir,
+        retry, sync_dir,
     },
     log::{
         LogRecord, LogWriter, Recovery,
@@ -62,15 +61,15 @@ use crate::{
     memtable::{LogFloor, MemView, Memtable},
     options::{DatabaseOptions, KeyspaceOptions, LiveOptions},
     partition::{Functions, Router},
-    table::{BlockCache, Table, TableContext, TableCounters, home_path, value_path},
+    table::{BlockCache, Table, TableContext, TableCounters, TableMeta, home_path, value_path},
     tree::{PartitionMap, Tree, Trees},
     types::{FileId, SeqNo, TreeId},
     version::{
         edit::{Edit, FILE_ID_END},
         levels::{Level, Levels},
-        manifest::{CURRENT_NAME, Manifest, Recovered, refuse_without_current},
+        manifest::{CURRENT_NAME, Manifest, refuse_without_current},
         snapshots::Snapshots,
-        state::CatalogState,
+        state::{CatalogState, KeyspaceState},
     },
 };
 
@@ -89,9 +88,12 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let mut state = recovered.map(|recovered| recovered.state).unwrap_or_default();
     let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
     let memory = Memory::default();
-    let tables = table_context(&fs, &dir, &options, &memory);
+    let files = OpenFiles::new(&*fs, options.open_files_max);
+    let tables = table_context(&fs, &dir, &options, &memory, files);
     let drops = Arc::default();
-    let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &drops)?;
+    let (mut trees, keyspaces) = open_trees(&state, &dir, &functions, &drops, &mut |meta| {
+        Table::open(&tables, meta.clone()).map_err(missing_is_damage)
+    })?;
     state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &state.records())?;
@@ -139,85 +141,33 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     Ok(core)
 }
 
-/// Opens the database that the builder describes for reading only. Nothing is written, and nothing
-/// can be: the file system refuses it.
-///
-/// The manifest, the tables and the log are read as by [`open`]. The replayed entries stay in
-/// memory, in memtables that are never flushed. Files that nothing refers to stay, and so does a
-/// torn tail of the log. Without a pool no memtable is flushed, nothing is compacted and no model
-/// is trained.
-pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
-    let DatabaseBuilder { path: dir, options, functions, fs, clock } = builder;
-    let fs: Arc<dyn FileSystem> = Arc::new(ReadOnlyFs(fs));
-    let fs = hold_existing(&fs, &dir)?;
-    let lock = take_shared_lock(&*fs, &dir)?;
-    let Some(Recovered { id, state }) = Manifest::recover(&*fs, &dir)? else {
-        return Err(no_database(&dir));
-    };
-    let memory = Memory::default();
-    let tables = table_context(&fs, &dir, &options, &memory);
-    let drops = Arc::default();
-    let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &drops)?;
-    let mut records = Records::new(Arc::clone(&memory.records));
-    let (replayed, recovery) = {
-        let memtable = following(None, None, &options, &memory);
-        replay(&*fs, &dir, &state, memtable, &mut records)?
-    };
-    let next_tree = add_created(replayed.as_ref(), &state, &keyspaces, &mut trees, &dir, &drops)?;
-    let cause = Error::ReadOnly { path: dir.clone() };
-    let header = recovery.next_header(state.identity, FILE_ID_END);
-    let core = assemble(Parts {
-        floor: None,
-        log: LogWriter::read_only(&fs, &dir, header, cause.clone()),
-        next_file: AtomicU64::new(state.next_file),
-        catalog: Catalog { state, manifest: Manifest::read_only(&dir, id, cause), keyspaces },
-        is_read_only: true,
-        trees,
-        replayed,
-        records,
-        memory,
-        recovery,
-        next_tree,
-        drops,
-        tables,
-        lock,
-        dir,
-        options,
-        functions,
-        fs,
-        clock,
-    });
-    core.shared.balance_memory();
-    Ok(core)
-}
-
 /// The results of an opening, from which the database is made.
-struct Parts {
+pub(super) struct Parts {
     /// The start of the part of the log that the active memtable needs; `None` without a log.
-    floor: Option<LogFloor>,
-    catalog: Catalog,
-    is_read_only: bool,
-    trees: Trees,
-    replayed: Option<Memtable>,
+    pub(super) floor: Option<LogFloor>,
+    pub(super) catalog: Catalog,
+    pub(super) is_read_only: bool,
+    pub(super) trees: Trees,
+    pub(super) replayed: Option<Memtable>,
     /// The allocator of the memtables' records.
-    records: Records,
-    memory: Memory,
-    recovery: Recovery,
-    log: LogWriter,
-    next_file: AtomicU64,
-    next_tree: TreeId,
-    drops: Arc<DropQueue>,
-    tables: Arc<TableContext>,
-    lock: Box<dyn FileLock>,
-    dir: PathBuf,
-    options: DatabaseOptions,
-    functions: Functions,
-    fs: Arc<dyn FileSystem>,
-    clock: Arc<dyn Clock>,
+    pub(super) records: Records,
+    pub(super) memory: Memory,
+    pub(super) recovery: Recovery,
+    pub(super) log: LogWriter,
+    pub(super) next_file: AtomicU64,
+    pub(super) next_tree: TreeId,
+    pub(super) drops: Arc<DropQueue>,
+    pub(super) tables: Arc<TableContext>,
+    pub(super) lock: Box<dyn FileLock>,
+    pub(super) dir: PathBuf,
+    pub(super) options: DatabaseOptions,
+    pub(super) functions: Functions,
+    pub(super) fs: Arc<dyn FileSystem>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 /// Makes a database of the results of an opening. The replayed entries are in its sealed memtable.
-fn assemble(parts: Parts) -> Arc<Core> {
+pub(super) fn assemble(parts: Parts) -> Arc<Core> {
     let timed_reads = parts.options.timed_reads;
     let Parts { replayed, catalog, options, drops, .. } = parts;
     let state = &catalog.state;
@@ -243,6 +193,7 @@ fn assemble(parts: Parts) -> Arc<Core> {
         snapshots: Snapshots::default(),
         retiring: Mutex::default(),
         scheduler: Scheduler::default(),
+        beside: Mutex::default(),
         shared: Shared {
             dir: parts.dir,
             fs: parts.fs,
@@ -271,15 +222,16 @@ fn assemble(parts: Parts) -> Arc<Core> {
 }
 
 /// The state that all tables of the database share.
-fn table_context(
+pub(super) fn table_context(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
     options: &DatabaseOptions,
     memory: &Memory,
+    files: Arc<OpenFiles>,
 ) -> Arc<TableContext> {
     Arc::new(TableContext {
         fs: Arc::clone(fs),
-        files: OpenFiles::new(&**fs, options.open_files_max),
+        files,
         dir: dir.to_owned(),
         read_mode: options.read_mode,
         reads: Arc::new(read_engine(fs, options)),
@@ -377,7 +329,7 @@ fn read_engine(fs: &Arc<dyn FileSystem>, options: &DatabaseOptions) -> ReadEngin
     engine.with_ahead_bytes(options.ahead_bytes_max())
 }
 
-fn no_database(dir: &Path) -> Error {
+pub(super) fn no_database(dir: &Path) -> Error {
     Error::NotFound(format!("there is no database in {}", dir.display()).into())
 }
 
@@ -413,43 +365,31 @@ fn describe_unlocked(fs: &dyn FileSystem, path: PathBuf, error: io::Error, and: 
     Error::Locked { path, holder: format!("{holder}{and}") }
 }
 
-type Keyspaces = HashMap<Arc<str>, Arc<KeyspaceInner>>;
+pub(super) type Keyspaces = HashMap<Arc<str>, Arc<KeyspaceInner>>;
 
-/// Opens the tables of every keyspace.
-fn open_trees(
-    tables: &Arc<TableContext>,
+/// Returns the open table that a description in the manifest stands for.
+pub(super) type OpenTable<'o> = &'o mut dyn FnMut(&TableMeta) -> Result<Arc<Table>>;
+
+/// Makes every keyspace with its LSM trees.
+pub(super) fn open_trees(
     state: &CatalogState,
     manifest: &Path,
     functions: &Functions,
     drops: &Arc<DropQueue>,
+    open: OpenTable<'_>,
 ) -> Result<(Trees, Keyspaces)> {
     let (mut trees, mut keyspaces) = (Trees::default(), Keyspaces::new());
     for keyspace in state.keyspaces.values() {
-        let options = KeyspaceOptions::decode(&keyspace.options).map_err(|found| {
-            if KeyspaceOptions::lacks_compression(&keyspace.options) {
-                let what = format!("keyspace {:?} has {found}", keyspace.name);
-                return Error::Unsupported { path: manifest.to_owned(), what };
-            }
-            Error::corrupt(manifest, 0, format!("options of keyspace {:?}", keyspace.name), found)
-        })?;
-        let router = Router::new(&options.partitions, functions).map_err(|error| {
-            let name = &keyspace.name;
-            Error::InvalidArgument(format!("keyspace {name:?} has {error}").into())
-        })?;
-        let options = Arc::new(LiveOptions::new(&options));
+        let (options, router) = options_of(keyspace, manifest, functions)?;
         let mut partitions = Vec::new();
         for (name, id) in state.partitions_of(keyspace.tree) {
-            let levels = open_levels(tables, state, id)?;
+            let levels = open_levels(state, id, open)?;
             let tree = Tree::new(id, (**name).into(), Arc::clone(&options), levels, 0, drops);
             trees.add(Arc::clone(&tree));
             partitions.push(tree);
         }
-        if !partitions.is_empty() && !router.has_partitions() {
-            let name = &keyspace.name;
-            let found = format!("{} partitions", partitions.len());
-            return Err(Error::corrupt(manifest, 0, format!("none in keyspace {name:?}"), found));
-        }
-        let levels = open_levels(tables, state, keyspace.tree)?;
+        check_partitions(&keyspace.name, manifest, &router, partitions.len())?;
+        let levels = open_levels(state, keyspace.tree, open)?;
         let map = PartitionMap::default().with(&partitions);
         let tree = Tree::root(keyspace.tree, options, levels, map, 0, drops);
         let name = keyspace.name.as_str().into();
@@ -460,12 +400,50 @@ fn open_trees(
     Ok((trees, keyspaces))
 }
 
+/// The options of a keyspace, and how its keys are divided.
+pub(super) fn options_of(
+    keyspace: &KeyspaceState,
+    manifest: &Path,
+    functions: &Functions,
+) -> Result<(Arc<LiveOptions>, Router)> {
+    let options = KeyspaceOptions::decode(&keyspace.options).map_err(|found| {
+        if KeyspaceOptions::lacks_compression(&keyspace.options) {
+            let what = format!("keyspace {:?} has {found}", keyspace.name);
+            return Error::Unsupported { path: manifest.to_owned(), what };
+        }
+        Error::corrupt(manifest, 0, format!("options of keyspace {:?}", keyspace.name), found)
+    })?;
+    let router = Router::new(&options.partitions, functions).map_err(|error| {
+        let name = &keyspace.name;
+        Error::InvalidArgument(format!("keyspace {name:?} has {error}").into())
+    })?;
+    Ok((Arc::new(LiveOptions::new(&options)), router))
+}
+
+/// Refuses partitions of a keyspace whose keys are not divided.
+pub(super) fn check_partitions(
+    name: &str,
+    manifest: &Path,
+    router: &Router,
+    partitions: usize,
+) -> Result<()> {
+    if partitions == 0 || router.has_partitions() {
+        return Ok(());
+    }
+    let found = format!("{partitions} partitions");
+    Err(Error::corrupt(manifest, 0, format!("none in keyspace {name:?}"), found))
+}
+
 /// Opens the tables of a LSM tree.
-fn open_levels(tables: &Arc<TableContext>, state: &CatalogState, tree: TreeId) -> Result<Levels> {
+pub(super) fn open_levels(
+    state: &CatalogState,
+    tree: TreeId,
+    open: OpenTable<'_>,
+) -> Result<Levels> {
     let mut l0 = Vec::new();
     let mut sorted: Vec<Vec<Arc<Table>>> = Vec::new();
     for (level, meta) in state.tables_of(tree) {
-        let table = Table::open(tables, meta.clone()).map_err(missing_is_damage)?;
+        let table = open(meta)?;
         match level.checked_sub(1) {
             None => l0.push(table),
             Some(i) => {

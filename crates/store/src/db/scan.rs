@@ -9,7 +9,11 @@ use std::ops::Bound;
 
 use rhumb_sync::primitive::Arc;
 
-use super::{keyspace::Keyspace, reader::Reader, snapshot::Snapshot};
+use super::{
+    keyspace::{Keyspace, Retired},
+    reader::Reader,
+    snapshot::Snapshot,
+};
 use crate::{
     error::{Error, Result},
     iter::{
@@ -20,7 +24,7 @@ use crate::{
     keys::OwnedBound,
     memtable::MemView,
     table::Access,
-    tree::{PartitionMap, Tree},
+    tree::Tree,
     types::{Moment, SeqNo},
 };
 
@@ -46,10 +50,11 @@ impl Keyspace {
         moment: Option<Moment>,
     ) -> Result<(Sources, Moment)> {
         self.core().shared.check_process()?;
-        let view = self.core().memtables.get();
-        let Some((root, map)) = self.held_at(moment)? else {
+        let now = self.core().memtables.get();
+        let Some(Retired { root, partitions: map, view, .. }) = self.held_at(moment)? else {
             return Ok((nothing(), Moment { seq: 0, now_ms: 0 }));
         };
+        let view = view.unwrap_or(now);
         if root.partitions.is_none() {
             return Ok(self.scan_one(view, &root, moment));
         }
@@ -69,15 +74,15 @@ impl Keyspace {
 
     /// The contents of the keyspace, as of now or of a snapshot's sequence number; `None` if the
     /// keyspace is younger than that.
-    fn held_at(&self, moment: Option<Moment>) -> Result<Option<(Arc<Tree>, Arc<PartitionMap>)>> {
+    fn held_at(&self, moment: Option<Moment>) -> Result<Option<Retired>> {
         if moment.is_none() {
             self.inner.check_live()?;
         }
         let seq = moment.map_or(SeqNo::MAX, |moment| moment.seq);
         let root = self.inner.tree.get();
-        let map = root.partition_map();
-        if root.since <= seq && map.since <= seq {
-            return Ok(Some((root, map)));
+        let partitions = root.partition_map();
+        if root.since <= seq && partitions.since <= seq {
+            return Ok(Some(Retired { root, partitions, view: None, until: SeqNo::MAX }));
         }
         Ok(self.inner.retired_at(seq))
     }
@@ -126,9 +131,9 @@ impl Keyspace {
         let snapshot = Snapshot::at(Arc::clone(&self.handle), moment);
         let moment = snapshot.moment();
         let seq = moment.seq;
-        let view = self.core().memtables.get();
-        let held = match self.held_at(Some(moment))? {
-            Some((_, map)) => map,
+        let now = self.core().memtables.get();
+        let (held, view) = match self.held_at(Some(moment))? {
+            Some(Retired { partitions, view, .. }) => (partitions, view.unwrap_or(now)),
             // The keyspace was dropped, and has nothing to show at this sequence number either.
             None => return Err(Error::KeyspaceDropped(Arc::clone(&self.inner.name))),
         };

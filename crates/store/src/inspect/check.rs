@@ -12,12 +12,14 @@ use std::{
 use rhumb_sync::primitive::Arc;
 
 use super::{
-    OnProgress, file_bytes, list,
+    OnProgress, file_bytes,
+    frozen::freeze,
+    list,
     report::{CheckReport, Problem},
     table::{WalkedEntry, context, walk_block},
 };
 use crate::{
-    db::{hold_existing, take_shared_lock},
+    db::hold_existing,
     error::{Error, Result},
     expiry::{ExpiriesBuilder, STAMP_BYTES, Stamp},
     io::FileSystem,
@@ -60,7 +62,8 @@ pub(super) fn check(
     if !paths.iter().any(|path| is_of_database(path)) {
         return Err(no_database());
     }
-    let _lock = take_shared_lock(&**fs, dir)?;
+    let (frozen, _lock) = freeze(fs, dir)?;
+    let (fs, paths) = (&frozen, list(&*frozen, dir)?);
     let bytes_total = paths.iter().filter_map(|path| file_bytes(&**fs, path).ok()).sum();
     let mut checker = Checker {
         fs,

@@ -8,7 +8,9 @@ use std::{
 use rhumb_sync::primitive::Arc;
 
 use super::{
-    file_bytes, list,
+    file_bytes,
+    frozen::freeze,
+    list,
     report::{DatabaseReport, KeyspaceReport, LevelReport, PartitionReport, Problem},
     table::{context, describe},
 };
@@ -27,7 +29,8 @@ use crate::{
 
 /// Describes the database in `dir`.
 pub(super) fn report(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<DatabaseReport> {
-    let fs = &hold_existing(fs, dir)?;
+    let (frozen, _lock) = freeze(&hold_existing(fs, dir)?, dir)?;
+    let fs = &frozen;
     let Some(recovered) = Manifest::recover(&**fs, dir)? else {
         let what = format!("there is no database in {}", dir.display());
         return Err(Error::NotFound(what.into()));

@@ -1,13 +1,15 @@
 //! Inspection of the files of a database: what is where, how well the models fit, and whether every
 //! byte is what was written.
 //!
-//! An [`Inspector`] reads and never writes. All methods but [`Inspector::check`] take no lock and
-//! recover nothing, so they also work on a damaged database, and on one that is in use. Everything
+//! An [`Inspector`] reads and never writes. It recovers nothing, so it also works on a damaged
+//! database, and beside a writer: what is about a whole database is about one moment of it, whose
+//! files are held open. Everything
 //! is read with the code that the engine reads with; nothing here knows a format of its own.
 
 mod check;
 mod database;
 mod explain;
+mod frozen;
 mod log;
 mod manifest;
 mod model;
@@ -138,13 +140,14 @@ impl Inspector {
 
     /// Reads every byte of the database in `dir` and verifies it: checksums, the order of keys, the
     /// statements of tables and manifest, every key through its index and its filter, large values,
-    /// and the log. Keeps writers out meanwhile, like
-    /// [`open_read_only`](crate::DatabaseBuilder::open_read_only), and writes nothing.
+    /// and the log. Works beside a writer, like
+    /// [`open_read_only`](crate::DatabaseBuilder::open_read_only), and writes nothing: what is
+    /// checked is the database at the moment of the call.
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`](crate::Error::Locked) if the database is open for writing,
-    /// [`Error::NotFound`](crate::Error::NotFound) if there is none. Damage, and files that cannot
+    /// [`Error::Locked`](crate::Error::Locked) if the database is open for writing and has more
+    /// files than the process may have open, [`Error::NotFound`](crate::Error::NotFound) if there is none. Damage, and files that cannot
     /// be read, are part of the report.
     pub fn check(&self, dir: impl AsRef<Path>, on_progress: OnProgress<'_>) -> Result<CheckReport> {
         check::check(&self.fs, dir.as_ref(), on_progress)

@@ -12,6 +12,7 @@
 pub mod aligned;
 pub(crate) mod buffers;
 pub(crate) mod engine;
+pub(crate) mod frozen;
 pub(crate) mod open_files;
 mod pool;
 pub(crate) mod priority;
@@ -116,12 +117,12 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
     }
     /// Takes a lock that keeps [`FileSystem::lock`] of `path` out and that several readers may
     /// hold. It writes nothing: the file need not exist, and neither it nor its directory need be
-    /// writable. `Err(WouldBlock)` if a writer holds the lock; the file says which.
+    /// writable. `Err(WouldBlock)` if a writer holds the lock; the file says which. Only readers
+    /// that cannot keep all their files open take it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] (the default) if this file system has no such lock. Then no
-    /// database can be opened read-only, or checked.
+    /// [`ErrorKind::Unsupported`] (the default) if this file system has no such lock.
     fn lock_shared(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
         let _ = path;
         Err(ErrorKind::Unsupported.into())

@@ -6,7 +6,9 @@
 //! one.
 //!
 //! A file must stay under its name for as long as it is pooled. Tables do: their files are removed
-//! when the last reader drops them.
+//! when the last reader drops them. A reader beside a writer of another process has no such
+//! promise: its files are [pinned](OpenFiles::pinned), which keeps every descriptor open until its
+//! file is dropped. The system keeps a removed file as long as a descriptor of it is open.
 //!
 //! Thread safety and invariants:
 //!
@@ -51,6 +53,8 @@ const STALE_MIN: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     max: u64,
+    /// True if no file loses its descriptor.
+    is_pinned: bool,
     /// The number of open descriptors.
     open: AtomicU64,
     /// The number of times that a file was opened.
@@ -72,18 +76,29 @@ impl OpenFiles {
     /// The descriptors of a database on `fs`: at most `max`, or what the limit of the process
     /// allows.
     pub(crate) fn new(fs: &dyn FileSystem, max: Option<u64>) -> Arc<Self> {
+        Arc::new(Self::with(fs, max, false))
+    }
+
+    /// As [`OpenFiles::new`], for files that may be removed while they are pooled: each keeps its
+    /// descriptor. A file more than `max` is an error, when it is opened.
+    pub(crate) fn pinned(fs: &dyn FileSystem, max: Option<u64>) -> Arc<Self> {
+        Arc::new(Self::with(fs, max, true))
+    }
+
+    fn with(fs: &dyn FileSystem, max: Option<u64>, is_pinned: bool) -> Self {
         let max = max.unwrap_or_else(|| {
             fs.descriptors_max().map_or(OPEN_FILES_UNLIMITED, |limit| {
                 let left = limit.saturating_sub(LEFT_TO_OTHERS);
                 left - left / OTHERS_PART
             })
         });
-        Arc::new(Self {
+        Self {
             max: max.max(OPEN_FILES_MIN),
+            is_pinned,
             open: AtomicU64::new(0),
             opens: AtomicU64::new(0),
             clock: Mutex::default(),
-        })
+        }
     }
 
     /// The largest number of descriptors, not counting those that reads are using.
@@ -130,6 +145,9 @@ impl OpenFiles {
 
     /// Opens a file once there is room for its descriptor.
     fn open_file(self: &Arc<Self>, file: &PooledFile) -> io::Result<Arc<OpenFile>> {
+        if self.is_pinned {
+            return self.open_pinned(file);
+        }
         let place = Place::take(self);
         let opened = match file.fs.open(&file.path, file.mode) {
             // The program has used up its limit: tables make do with fewer descriptors for the
@@ -144,8 +162,27 @@ impl OpenFiles {
         Ok(Arc::new(OpenFile { file: opened, _place: place }))
     }
 
+    /// Opens a file for good, if there is room for its descriptor.
+    fn open_pinned(self: &Arc<Self>, file: &PooledFile) -> io::Result<Arc<OpenFile>> {
+        if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(io::Error::other(format!(
+                "{} files are open already, and a reader beside a writer keeps each of its files \
+                 open: raise the limit of descriptors",
+                self.max
+            )));
+        }
+        let place = Place(Arc::clone(self));
+        let opened = file.fs.open(&file.path, file.mode)?;
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(OpenFile { file: opened, _place: place }))
+    }
+
     /// Adds a slot that has got a descriptor to the clock.
     fn watch(&self, slot: &Arc<Slot>) {
+        if self.is_pinned {
+            return;
+        }
         let mut clock = self.clock.lock();
         // More than half of the slots are stale, so that the sweep costs O(1) for each file that
         // was opened.

@@ -84,6 +84,11 @@ impl FileSystem for ReadOnlyFs {
     }
 }
 
+/// Stands for the lock of a database that is read beside its writer.
+pub(crate) struct NoLock;
+
+impl FileLock for NoLock {}
+
 /// Stands for the files that an open database appends to, if there are none.
 pub(crate) struct NoFile;
 

@@ -83,7 +83,15 @@ impl FrameReader {
         Ok(Self { file, path, file_bytes, seed, window: Vec::new(), window_start: 0 })
     }
 
-    /// The length of the file when it was opened.
+    /// Takes note of what was appended to the file, or cut off, since it was opened. What was read
+    /// before is read again. Returns the length.
+    pub(crate) fn refresh(&mut self) -> Result<u64> {
+        self.file_bytes = retry("read the length of", &self.path, || self.file.len())?;
+        self.window.clear();
+        Ok(self.file_bytes)
+    }
+
+    /// The length of the file when it was opened, or [refreshed](FrameReader::refresh).
     pub(crate) fn file_bytes(&self) -> u64 {
         self.file_bytes
     }

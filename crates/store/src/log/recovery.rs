@@ -94,12 +94,12 @@ pub(crate) struct TornTail {
 }
 
 /// A segment of the log that may hold records.
-struct Segment {
-    id: FileId,
+pub(super) struct Segment {
+    pub(super) id: FileId,
     /// `Err` says why there is no header.
-    header: std::result::Result<SegmentHeader, &'static str>,
+    pub(super) header: std::result::Result<SegmentHeader, &'static str>,
     /// Where a newer segment continues the log; what this one holds from there on is void.
-    cut: Lsn,
+    pub(super) cut: Lsn,
 }
 
 /// Replays the log in `dir` of the database `identity` from `start` on: calls `replay` with every
@@ -165,7 +165,8 @@ struct Stop {
     ignores_bytes: bool,
 }
 
-fn read_segment(
+/// Reads the header of a segment.
+pub(super) fn read_segment(
     fs: &dyn FileSystem,
     dir: &Path,
     identity: u64,
@@ -204,7 +205,7 @@ fn read_segment(
 
 /// Finds where each segment is continued by a newer one. A newer segment also knows where the one
 /// before it began, so older segments end there even if the one before it is lost.
-fn cut_segments(segments: &mut [Segment]) {
+pub(super) fn cut_segments(segments: &mut [Segment]) {
     let mut newer: Vec<SegmentHeader> = Vec::new();
     for segment in segments.iter_mut().rev() {
         let cuts = newer.iter().map(|newer| match segment.id < newer.previous {
@@ -218,7 +219,7 @@ fn cut_segments(segments: &mut [Segment]) {
 
 impl Segment {
     /// The header, if the segment has one and newer segments do not void all of it.
-    fn live(&self) -> Option<&SegmentHeader> {
+    pub(super) fn live(&self) -> Option<&SegmentHeader> {
         self.header.as_ref().ok().filter(|header| header.base < self.cut)
     }
 }

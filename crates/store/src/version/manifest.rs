@@ -211,6 +211,12 @@ impl Manifest {
         &self.path
     }
 
+    /// The number of the manifest that counts.
+    pub(crate) fn current(fs: &dyn FileSystem, dir: &Path) -> Result<FileId> {
+        let none = || Error::corrupt(dir.join(CURRENT_NAME), 0, "the name of a manifest", NO_FILE);
+        Ok(read_current(fs, dir)?.ok_or_else(none)?.id)
+    }
+
     /// Reads the manifest that counts. `None` if there is no database in `dir`: the directory is
     /// empty, or has only what an interrupted creation leaves.
     pub(crate) fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Recovered>> {
@@ -321,7 +327,8 @@ fn write_new(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Box<dyn W
     Ok(file)
 }
 
-fn read_current(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Current>> {
+/// Reads `CURRENT`; `None` if there is none.
+pub(super) fn read_current(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Current>> {
     let path = dir.join(CURRENT_NAME);
     let file = match retry("open", &path, || fs.open(&path, ReadMode::Buffered)) {
         Err(Error::Io(failure)) if failure.source.kind() == ErrorKind::NotFound => return Ok(None),

@@ -8,6 +8,7 @@ pub(crate) mod prepare;
 pub(crate) mod retain;
 pub(crate) mod snapshots;
 pub(crate) mod state;
+pub(crate) mod tail;
 #[cfg(test)]
 mod tests;
 mod tracked;

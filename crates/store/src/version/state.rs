@@ -336,6 +336,11 @@ impl CatalogState {
         all.map(|((_, name), tree)| (name, *tree))
     }
 
+    /// The LSM tree of the partition `name` of the keyspace whose LSM tree is `root`. O(log n).
+    pub(crate) fn partition(&self, root: TreeId, name: &[u8]) -> Option<TreeId> {
+        self.partitions.get(&(root, name.into())).copied()
+    }
+
     /// Returns true if there is a LSM tree of this number.
     pub(crate) fn has_tree(&self, tree: TreeId) -> bool {
         self.trees.contains_key(&tree)

@@ -1,4 +1,4 @@
-//! Opening for reading only: everything is read, nothing is written, and a writer is kept out.
+//! Opening for reading only: everything is read, nothing is written, and writers come and go.
 
 use std::{
     collections::BTreeMap,
@@ -261,42 +261,76 @@ fn a_directory_that_may_not_be_written_to_is_read() {
     }
 }
 
-/// Readers let each other in and keep writers out; a writer keeps out both.
+/// Readers and one writer let each other in; a second writer is refused.
 #[test]
-fn readers_share_and_writers_do_not() {
+fn one_writes_and_any_number_reads() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("db");
     let disk = SimFs::new(1);
     let real = || Database::builder(&dir);
     let simulated = || builder(&disk);
-    lock_in_turns(&real, "held by this process", &dir.join("LOCK"));
-    lock_in_turns(&simulated, "for writing", Path::new("/db/LOCK"));
-    // The lock works even without its name.
-    let reader = real().open_read_only().unwrap();
-    fs::remove_file(dir.join("LOCK")).unwrap();
-    assert!(matches!(real().open(), Err(Error::Locked { .. })));
-    drop(reader);
+    open_in_turns(&real, "held by this process", &dir.join("LOCK"));
+    open_in_turns(&simulated, "LOCK", Path::new("/db/LOCK"));
+    // A reader leaves nothing in the directory, and needs nothing there.
     drop(real().open().unwrap());
+    fs::remove_file(dir.join("LOCK")).unwrap();
+    let before = look(&dir);
+    let reader = real().open_read_only().unwrap();
+    reader.catch_up().unwrap();
+    assert!(look(&dir) == before);
+    drop(real().open().unwrap());
+    reader.catch_up().unwrap();
 }
 
-fn lock_in_turns(builder: &dyn Fn() -> DatabaseBuilder, by_writer: &str, path: &Path) {
-    let writer = builder().open().unwrap();
-    let refused = builder().open_read_only().unwrap_err();
-    assert!(matches!(&refused, Error::Locked { path: lock, .. } if lock == path), "{refused:?}");
-    assert!(refused.to_string().contains(by_writer), "{refused}");
-    drop(writer);
+fn open_in_turns(builder: &dyn Fn() -> DatabaseBuilder, by_writer: &str, path: &Path) {
+    let mut writer = builder().open().unwrap();
     let first = builder().open_read_only().unwrap();
-    let second = builder().open_read_only().unwrap();
-    for _ in 0..2 {
+    for round in 0..3 {
+        let numbers = keyspace(&writer);
+        numbers.insert(key(round), value(round)).unwrap();
+        let second = builder().open_read_only().unwrap();
+        first.catch_up().unwrap();
+        for db in [&first, &second] {
+            assert_eq!(keyspace(db).get(key(round)).unwrap().unwrap(), value(round));
+        }
         let refused = builder().open().unwrap_err();
         assert!(matches!(&refused, Error::Locked { path: lock, .. } if lock == path));
-        assert!(refused.to_string().contains("for reading alone"), "{refused}");
-        assert!(builder().open_read_only().is_ok());
+        assert!(refused.to_string().contains(by_writer), "{refused}");
+        drop((numbers, writer));
+        writer = builder().open().unwrap();
+        assert!(matches!(writer.catch_up(), Err(Error::InvalidArgument(_))));
     }
-    drop(first);
-    assert!(matches!(builder().open(), Err(Error::Locked { .. })), "one reader is left");
-    drop(second);
-    drop(builder().open().unwrap());
+}
+
+/// A reader of more files than it may keep open takes a lock: it and a writer keep each other out.
+#[test]
+fn a_reader_without_descriptors_keeps_writers_out() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("db");
+    let disk = SimFs::new(1);
+    for builder in [&|| small(Database::builder(&dir)), &|| small(builder(&disk))]
+        as [&dyn Fn() -> DatabaseBuilder; 2]
+    {
+        let few = || builder().open_files_max(16);
+        let writer = builder().open().unwrap();
+        let all = (0..800).map(|number| (key(number), value(number)));
+        keyspace(&writer).ingest(all).unwrap();
+        let refused = few().open_read_only().unwrap_err();
+        assert!(matches!(refused, Error::Locked { .. }), "{refused}");
+        assert!(refused.to_string().contains("more than the 16 that may stay open"), "{refused}");
+        assert!(builder().open_read_only().is_ok());
+        drop(writer);
+        let first = few().open_read_only().unwrap();
+        let second = few().open_read_only().unwrap();
+        let refused = builder().open().unwrap_err();
+        assert!(refused.to_string().contains("for reading alone"), "{refused}");
+        assert_eq!(keyspace(&second).iter().count(), 800);
+        second.catch_up().unwrap();
+        drop(first);
+        assert!(matches!(builder().open(), Err(Error::Locked { .. })), "one reader is left");
+        drop(second);
+        drop(builder().open().unwrap());
+    }
 }
 
 /// The directory is held: another may take its name, and lazy reads are still from the first.

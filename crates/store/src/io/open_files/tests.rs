@@ -240,3 +240,23 @@ fn a_file_that_is_not_there_is_an_error() {
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     assert_eq!(open.open(), 0);
 }
+
+/// A pinned file is read after it was removed, however many others are opened; one too many is
+/// refused.
+#[test]
+fn pinned_files_are_never_opened_again() {
+    let (files, fs) = (Files::new(18), std_fs());
+    let open = OpenFiles::pinned(&*fs, Some(17));
+    let pin = |number: usize| open.pool(&fs, &files.path(number), ReadMode::Buffered);
+    let pinned: Vec<_> = (0..17).map(|number| pin(number).unwrap()).collect();
+    let refused = pin(17).unwrap_err();
+    assert!(refused.to_string().contains("17 files are open already"), "{refused}");
+    assert_eq!((open.open(), open.opens()), (17, 17));
+    (0..17).for_each(|number| fs::remove_file(files.path(number)).unwrap());
+    for _ in 0..3 {
+        pinned.iter().enumerate().for_each(|(number, file)| check(file, number));
+    }
+    drop(pinned);
+    assert_eq!((open.open(), open.opens()), (0, 17));
+    assert!(pin(17).is_ok());
+}

@@ -17,6 +17,7 @@ use crate::{
     io::sim::{CallKind, Fault, Matcher, SimFs},
 };
 
+mod follow;
 mod histories;
 
 const IDENTITY: u64 = 0x5EED_5EED_5EED_5EED;
