@@ -17,7 +17,7 @@ use crate::{
         Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnEntryOf, OnValue, Session,
         Store, Tuning, WriteGroup,
     },
-    transacting::{KEY_BYTES, OnChange, TransactEngine, TransactStore},
+    transacting::{KEY_BYTES, OnChange, OnPair, TransactEngine, TransactStore},
 };
 
 /// Rhumb with one kind of index block and of memtable.
@@ -264,7 +264,7 @@ impl TransactStore for RhumbStore {
         }
     }
 
-    fn values(&self, on_value: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    fn values(&self, on_value: OnPair<'_>) -> Result<()> {
         for entry in &self.keyspace {
             let (key, value) = entry?;
             on_value(&key, &value)?;

@@ -12,6 +12,9 @@ use crate::subject::Tuning;
 /// The length of every key, in bytes.
 pub const KEY_BYTES: usize = 16;
 
+/// Is shown a key and its value.
+pub type OnPair<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+
 /// Makes the new value of a key from its present one. The number is that of the key in the
 /// transaction.
 pub type OnChange<'a> = &'a mut dyn FnMut(usize, &[u8]) -> Result<Vec<u8>>;
@@ -57,5 +60,5 @@ pub trait TransactStore: Sync {
     ///
     /// # Errors
     /// If the store or `on_value` fails.
-    fn values(&self, on_value: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()>;
+    fn values(&self, on_value: OnPair<'_>) -> Result<()>;
 }

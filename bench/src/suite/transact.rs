@@ -328,7 +328,7 @@ mod tests {
     use clap::{Args, FromArgMatches};
 
     use super::*;
-    use crate::transacting::OnChange;
+    use crate::transacting::{OnChange, OnPair};
 
     #[test]
     fn a_value_of_another_key_or_version_is_refused() {
@@ -356,9 +356,12 @@ mod tests {
 
     struct InMemory(Flaw);
 
+    /// The number of the last write, and all values.
+    type Numbered = (u64, BTreeMap<[u8; KEY_BYTES], Vec<u8>>);
+
     struct MapStore {
         flaw: Flaw,
-        map: Mutex<(u64, BTreeMap<[u8; KEY_BYTES], Vec<u8>>)>,
+        map: Mutex<Numbered>,
     }
 
     impl TransactEngine for InMemory {
@@ -400,7 +403,7 @@ mod tests {
             }
             Ok(!is_conflict)
         }
-        fn values(&self, on_value: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+        fn values(&self, on_value: OnPair<'_>) -> Result<()> {
             let state = self.map.lock().unwrap();
             state.1.iter().try_for_each(|(key, value)| on_value(key, value))
         }

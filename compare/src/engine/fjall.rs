@@ -17,7 +17,7 @@ use rhumb_bench::queueing::{QueueEngine, QueueStore, Step};
 use rhumb_bench::subject::{
     Compression, Engine, FileCache, Footprint, OnEntry, OnValue, Session, Store, Tuning, WriteGroup,
 };
-use rhumb_bench::transacting::{KEY_BYTES, OnChange, TransactEngine, TransactStore};
+use rhumb_bench::transacting::{KEY_BYTES, OnChange, OnPair, TransactEngine, TransactStore};
 
 pub(crate) struct Fjall;
 
@@ -195,7 +195,7 @@ impl TransactStore for FjallTransactions {
         Ok(transaction.commit()?.is_ok())
     }
 
-    fn values(&self, on_value: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    fn values(&self, on_value: OnPair<'_>) -> Result<()> {
         for entry in self.keyspace.inner().iter() {
             let (key, value) = entry.into_inner()?;
             on_value(&key, &value)?;

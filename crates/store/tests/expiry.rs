@@ -32,15 +32,17 @@ fn at(ms: u64) -> SystemTime {
 /// A value, and when it expires.
 type Entry = (Vec<u8>, Option<u64>);
 type Map = BTreeMap<Vec<u8>, Entry>;
+/// Keys with their values, ascending.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a reader at a time sees of a map.
-fn seen(map: &Map, now_ms: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn seen(map: &Map, now_ms: u64) -> Pairs {
     let lives = |entry: &Entry| entry.1.is_none_or(|at_ms| at_ms > now_ms);
     let living = map.iter().filter(|(_, entry)| lives(entry));
     living.map(|(key, (value, _))| (key.clone(), value.clone())).collect()
 }
 
-fn pairs(iter: impl Iterator<Item = rhumb::Result<(Slice, Slice)>>) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn pairs(iter: impl Iterator<Item = rhumb::Result<(Slice, Slice)>>) -> Pairs {
     let pairs = iter.map(|pair| pair.unwrap());
     pairs.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
@@ -55,8 +57,8 @@ struct World {
     /// The time of the database: the latest that its clock has been at.
     now_ms: u64,
     random: Random,
-    snapshots: Vec<(Snapshot, Vec<(Vec<u8>, Vec<u8>)>)>,
-    iterators: Vec<(Iter, Vec<(Vec<u8>, Vec<u8>)>)>,
+    snapshots: Vec<(Snapshot, Pairs)>,
+    iterators: Vec<(Iter, Pairs)>,
 }
 
 fn builder(fs: &SimFs, clock: &SimClock) -> DatabaseBuilder {

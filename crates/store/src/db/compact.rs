@@ -214,7 +214,11 @@ impl Core {
         outputs: &mut NewTables<'_>,
     ) -> Result<()> {
         let layout = tree.options.table().with_writers(0);
-        let table_bytes = self.shared.options.table_bytes;
+        // Tables that fit into one become one: the size of a table that is being written is estimated
+        // before its blocks are compressed, and tables that stayed as they were would be joined
+        // again without end.
+        let most = self.shared.options.table_bytes;
+        let table_bytes = if merge.input_bytes() <= most { u64::MAX } else { most };
         let new_table = |layout: &TableLayout| self.new_table(layout);
         let target = MergeTarget { layout, table_bytes, held, new_table: &new_table, finish };
         let go_on = || self.check_compaction_wanted(tree);
@@ -317,6 +321,21 @@ pub(super) fn record(state: &mut CompactionState, level: usize, inputs: &[Placed
 mod tests {
     use super::*;
     use crate::{Database, KeyspaceOptions, io::sim::SimFs};
+
+    /// Tables whose entries take far less than was estimated are joined all the same.
+    #[test]
+    fn what_compresses_well_is_not_joined_without_end() {
+        let builder = Database::builder("/db").file_system(Arc::new(SimFs::new(1)));
+        let builder = builder.memtable_bytes(64 << 10).table_bytes(64 << 10);
+        let db = builder.level_one_bytes(128 << 10).background_threads(0).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        for n in 0..4_000_u32 {
+            keyspace.insert(n.wrapping_mul(2_654_435_761).to_be_bytes(), [7; 100]).unwrap();
+        }
+        assert_eq!(keyspace.iter().count(), 4_000);
+        let compactions = db.stats().compactions;
+        assert!(compactions < 60, "{compactions}");
+    }
 
     /// A compaction that is given up because its tree was dropped meanwhile is not a failure.
     #[test]

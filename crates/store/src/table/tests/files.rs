@@ -83,6 +83,11 @@ fn large_values_move_from_table_to_table_verified() {
                 Some(Kind::LargeValue) => {
                     writer.add_large_from(cursor.key(), cursor.seq(), &source, cursor.value())?;
                 }
+                Some(Kind::Expiring) if Stamp::pointer(cursor.value()).is_some() => {
+                    let (stamp, pointer) = Stamp::split(cursor.value()).unwrap();
+                    let place = (stamp.at_ms, pointer);
+                    writer.add_expiring_large_from(cursor.key(), cursor.seq(), &source, place)?;
+                }
                 Some(kind) => writer.add(cursor.key(), cursor.seq(), kind, cursor.value())?,
             }
             step = cursor.next()?;
@@ -91,6 +96,8 @@ fn large_values_move_from_table_to_table_verified() {
     let meta = copy(2).unwrap();
     assert_eq!(meta.raw_bytes, source.meta().raw_bytes);
     assert_eq!(meta.value_file_bytes, source.meta().value_file_bytes);
+    assert_eq!(meta.expiries, source.meta().expiries);
+    assert!(meta.expiries.is_some_and(|expiries| expiries.entries == 3), "some expire");
     check(&fixture.open(&meta), &model, &[]);
 
     let path = value_path(&fixture.ctx.dir, 1);
