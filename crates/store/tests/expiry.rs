@@ -65,7 +65,7 @@ fn builder(fs: &SimFs, clock: &SimClock) -> DatabaseBuilder {
     Database::builder("/db")
         .file_system(Arc::new(fs.clone()))
         .clock(Arc::new(clock.clone()))
-        .memtable_bytes(4_000)
+        .memtable_bytes(30_000)
         .table_bytes(6_000)
         .level_one_bytes(12_000)
         .background_threads(0)
@@ -451,6 +451,31 @@ fn what_expires_in_order_leaves_with_whole_tables() {
     assert!(rewritten < whole / 4, "{rewritten} bytes of {whole} were written anew");
 }
 
+/// What has expired since a snapshot was made stays for it, whatever is flushed and compacted.
+#[test]
+fn a_snapshot_keeps_what_has_expired_since() {
+    let (fs, clock) = (SimFs::new(7), SimClock::new());
+    let db = builder(&fs, &clock).open().unwrap();
+    let keyspace = db.keyspace("k", options()).unwrap();
+    for n in 0..300_u32 {
+        keyspace.insert_until(n.to_be_bytes(), "v", at(clock.wall_ms() + 10)).unwrap();
+    }
+    let snapshot = db.snapshot();
+    clock.advance(Duration::from_millis(10));
+    for step in 0..3 {
+        match step {
+            0 => {}
+            1 => db.flush().unwrap(),
+            _ => keyspace.compact().unwrap(),
+        }
+        assert_eq!(keyspace.iter().count(), 0);
+        assert_eq!(snapshot.keyspace(&keyspace).unwrap().iter().count(), 300, "step {step}");
+    }
+    drop(snapshot);
+    keyspace.compact().unwrap();
+    assert_eq!(keyspace.disk_space(), 0);
+}
+
 /// Walks record where nothing lives, so that others pass it at once. What has expired for some is
 /// alive for others.
 #[test]
@@ -462,6 +487,8 @@ fn a_snapshot_sees_what_many_others_have_passed() {
     for n in 0..3000_u32 {
         keyspace.insert_until(n.to_be_bytes(), "v", at(clock.wall_ms() + 10)).unwrap();
     }
+    // What a memtable holds is searched before a place is recorded.
+    db.flush().unwrap();
     let snapshot = db.snapshot();
     clock.advance(Duration::from_millis(10));
     for _ in 0..3 {

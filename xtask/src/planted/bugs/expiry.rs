@@ -30,7 +30,7 @@ pub(super) static BUGS: [Bug; 8] = [
         sound: "now_ms.min(earliest)",
         broken: "now_ms.max(earliest)",
         suite: Expiry,
-        test: "model",
+        test: "keeps_what_has_expired",
     },
     Bug {
         name: "what has expired is recorded as dead for readers with an earlier time",
