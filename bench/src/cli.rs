@@ -297,25 +297,7 @@ pub struct IndexCommand {
 pub fn run(command: BenchCommand) -> Result<()> {
     let known: [&dyn Engine; 5] = [&LEARNED, &BINARY_SEARCH, &SKIP_LIST, &ADAPTIVE, &UNTRAINED];
     match command {
-        BenchCommand::Engine(EngineCommand { workloads, mut subjects, options }) => {
-            if subjects.is_empty() {
-                subjects.push(Engine::name(&LEARNED).to_owned());
-            }
-            usage(options.validate())?;
-            if usage(queue::is_chosen(&workloads))? {
-                let known: [&dyn QueueEngine; 2] = [&LEARNED, &SKIP_LIST];
-                let engines = usage(queue::choose(&subjects, &known))?;
-                return queue::run(&engines, &options)?.print(options.run.json);
-            }
-            if usage(transact::is_chosen(&workloads))? {
-                let known: [&dyn TransactEngine; 2] = [&LEARNED, &SKIP_LIST];
-                let engines = usage(transact::choose(&subjects, &known))?;
-                return transact::run(&engines, &options)?.print(options.run.json);
-            }
-            let engines = usage(suite::choose(&subjects, &known))?;
-            let workloads = usage(engine::choose_workloads(&workloads))?;
-            engine::run(&engines, &workloads, &options)?.print(options.run.json)
-        }
+        BenchCommand::Engine(command) => run_engine(command, &known),
         #[cfg(all(
             target_os = "linux",
             any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
@@ -390,6 +372,27 @@ pub fn run(command: BenchCommand) -> Result<()> {
             index::run(&chosen, &workloads, &options)
         }
     }
+}
+
+fn run_engine(command: EngineCommand, known: &[&dyn Engine]) -> Result<()> {
+    let EngineCommand { workloads, mut subjects, options } = command;
+    if subjects.is_empty() {
+        subjects.push(Engine::name(&LEARNED).to_owned());
+    }
+    usage(options.validate())?;
+    if usage(queue::is_chosen(&workloads))? {
+        let known: [&dyn QueueEngine; 2] = [&LEARNED, &SKIP_LIST];
+        let engines = usage(queue::choose(&subjects, &known))?;
+        return queue::run(&engines, &options)?.print(options.run.json);
+    }
+    if usage(transact::is_chosen(&workloads))? {
+        let known: [&dyn TransactEngine; 2] = [&LEARNED, &SKIP_LIST];
+        let engines = usage(transact::choose(&subjects, &known))?;
+        return transact::run(&engines, &options)?.print(options.run.json);
+    }
+    let engines = usage(suite::choose(&subjects, known))?;
+    let workloads = usage(engine::choose_workloads(&workloads))?;
+    engine::run(&engines, &workloads, &options)?.print(options.run.json)
 }
 
 #[cfg(unix)]

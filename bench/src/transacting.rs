@@ -1,7 +1,8 @@
 //! What a store must do to be measured under transactions: read two keys and write both, or find
 //! that another transaction has changed one of them.
 //!
-//! Rhumb's part is in [`rhumb_engine`](crate::rhumb_engine), those of its rivals in the `compare` workspace.
+//! Rhumb's part is in [`rhumb_engine`](crate::rhumb_engine), those of its rivals in the `compare`
+//! workspace.
 
 use std::path::Path;
 

@@ -5,7 +5,8 @@
 //! have one version in every snapshot, and no version falls from one snapshot to the next. They
 //! verify all that they read.
 //!
-//! A reader is this program once more. It ends when its standard input does, and prints its figures.
+//! A reader is this program once more. It ends when its standard input does, and prints its
+//! figures.
 
 use std::{
     env,

@@ -97,7 +97,7 @@ mod reports {
 
     use tracing::{Span, debug, error, info, info_span, warn};
 
-    use super::{Event, Work};
+    use crate::events::{Event, Work};
 
     /// A sync of the log that takes this long is a warning: ten times what a hard disk takes.
     const SLOW_SYNC: Duration = Duration::from_millis(100);

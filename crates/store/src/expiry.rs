@@ -2,25 +2,19 @@
 //! the stamps in it.
 //!
 //! An entry that expires has the kind [`Kind::Expiring`](crate::types::Kind::Expiring) and a value
-//! that begins with a *stamp*: eight bytes, little endian. The lower 63 bits are the time in
-//! milliseconds since the Unix epoch from which on no reader sees the entry. The highest bit says
-//! that what follows is not the value but the place of a large one.
-//!
-//! Plain data; no I/O, and no clock.
+//! that begins with a *stamp*. Plain data; no I/O, and no clock. The bytes are in `format.rs`.
+
+mod format;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub(crate) use format::STAMP_BYTES;
 
 /// A time in milliseconds since the Unix epoch.
 pub(crate) type Millis = u64;
 
-/// Bytes of a stamp.
-pub(crate) const STAMP_BYTES: usize = 8;
-
-/// The bit of a stamp that marks a large value.
-const LARGE: u64 = 1 << 63;
-
 /// The latest time that a stamp can hold, in 292 million years.
-pub(crate) const MILLIS_MAX: Millis = LARGE - 1;
+pub(crate) const MILLIS_MAX: Millis = (1 << 63) - 1;
 
 /// What the value of an entry that expires begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,26 +29,6 @@ impl Stamp {
     /// The stamp of a value that follows it.
     pub(crate) fn new(at_ms: Millis) -> Self {
         Self { at_ms: at_ms.min(MILLIS_MAX), is_large: false }
-    }
-
-    /// The bytes.
-    #[inline]
-    pub(crate) fn encode(self) -> [u8; STAMP_BYTES] {
-        (self.at_ms | if self.is_large { LARGE } else { 0 }).to_le_bytes()
-    }
-
-    /// Reads the stamp at the beginning of a value, and returns it with what follows; `None` if the
-    /// value is shorter than a stamp.
-    #[inline]
-    pub(crate) fn split(value: &[u8]) -> Option<(Self, &[u8])> {
-        let (stamp, rest) = value.split_first_chunk::<STAMP_BYTES>()?;
-        let word = u64::from_le_bytes(*stamp);
-        Some((Self { at_ms: word & MILLIS_MAX, is_large: word & LARGE != 0 }, rest))
-    }
-
-    /// The place of a large value that follows a stamp; `None` if the value itself follows.
-    pub(crate) fn pointer(value: &[u8]) -> Option<&[u8]> {
-        Self::split(value).filter(|(stamp, _)| stamp.is_large).map(|(_, pointer)| pointer)
     }
 
     /// Returns true if a reader at this time does not see the entry.
@@ -93,9 +67,6 @@ pub struct Expiries {
 }
 
 impl Expiries {
-    /// Bytes of the encoded form.
-    pub(crate) const BYTES: usize = 8 * (2 + PARTS);
-
     /// The time from which on none of the entries is seen.
     pub(crate) fn last_ms(&self) -> Millis {
         self.parts_ms[PARTS - 1]
@@ -114,31 +85,6 @@ impl Expiries {
         let span = self.parts_ms[whole].saturating_sub(from).max(1) as f64;
         let part = (now_ms.saturating_sub(from) as f64 / span).min(1.0);
         ((whole as f64 + part) / PARTS as f64 * self.entries as f64) as u64
-    }
-
-    /// The bytes, as tables and the manifest hold them.
-    pub(crate) fn encode(&self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        let words = [self.entries, self.first_ms].into_iter().chain(self.parts_ms);
-        for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-            *to = word.to_le_bytes();
-        }
-        bytes
-    }
-
-    /// Reads the output of [`Expiries::encode`]; `None` if the times do not ascend or no entry
-    /// expires.
-    pub(crate) fn decode(bytes: &[u8; Self::BYTES]) -> Option<Self> {
-        let (words, _) = bytes.as_chunks::<8>();
-        let word = |at: usize| u64::from_le_bytes(words[at]);
-        let read = Self {
-            entries: word(0),
-            first_ms: word(1),
-            parts_ms: std::array::from_fn(|part| word(2 + part)),
-        };
-        let times = [read.first_ms].into_iter().chain(read.parts_ms);
-        let is_whole = read.entries > 0 && times.is_sorted() && read.last_ms() <= MILLIS_MAX;
-        is_whole.then_some(read)
     }
 }
 

@@ -1,5 +1,6 @@
-//! Asynchronous writes: they block no caller, share syncs, keep the order of the calls, lose nothing
-//! when their futures are dropped, and tell of failures. What was awaited survives a power cut.
+//! Asynchronous writes: they block no caller, share syncs, keep the order of the calls, lose
+//! nothing when their futures are dropped, and tell of failures. What was awaited survives a power
+//! cut.
 //!
 //! `RHUMB_ASYNC_CUTS` sets the number of power cuts (5000 is a long run).
 
@@ -230,7 +231,8 @@ fn writes_take_effect_in_the_order_of_the_calls() {
                 }
                 map.insert(b"last".to_vec(), vec![round]);
                 futures.push(keyspace.insert_async("last", [round]));
-                // The last one is done after all others. Those are awaited in any order, or dropped.
+                // The last one is done after all others. Those are awaited in any order, or
+                // dropped.
                 let mut is_awaited = true;
                 while let Some(future) = futures.pop() {
                     if is_awaited {

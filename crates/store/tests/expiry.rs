@@ -1,7 +1,8 @@
-//! Entries that expire: no read sees them afterwards, whatever the clock does, and their space comes
-//! back.
+//! Entries that expire: no read sees them afterwards, whatever the clock does, and their space
+//! comes back.
 //!
-//! `RHUMB_EXPIRY_ROUNDS=n` sets the rounds of the histories against a model (100,000 is a long run),
+//! `RHUMB_EXPIRY_ROUNDS=n` sets the rounds of the histories against a model (100,000 is a long
+//! run),
 //! `RHUMB_EXPIRY_ENTRIES=n` the entries that expire in order (1,000,000 is a long run).
 
 use std::{
@@ -393,8 +394,8 @@ fn what_was_written_over_stays_so() {
     }
 }
 
-/// Entries that expire in the order of their keys leave with whole tables: little is written for it,
-/// and no tombstones.
+/// Entries that expire in the order of their keys leave with whole tables: little is written for
+/// it, and no tombstones.
 #[test]
 fn what_expires_in_order_leaves_with_whole_tables() {
     let entries = number("RHUMB_EXPIRY_ENTRIES").unwrap_or(5_000);

@@ -2,9 +2,9 @@
 //!
 //! Level 0 is due when it holds four tables. Deeper levels are due when they outgrow their size or
 //! have small neighbours to join (`joins.rs`). Any level is due if it has a table in a shared file
-//! that is mostly dead, or a tombstone-heavy one (`garbage.rs`), or the one of which most has expired
-//! if that is much (`expired.rs`). A table that overlaps nothing
-//! below moves down without being read, unless it is small: then it is merged with those beside it.
+//! that is mostly dead, or a tombstone-heavy one (`garbage.rs`), or the one of which most has
+//! expired if that is much (`expired.rs`). A table that overlaps nothing below moves down without
+//! being read, unless it is small: then it is merged with those beside it.
 
 use rhumb_sync::primitive::Arc;
 

@@ -214,9 +214,9 @@ impl Core {
         outputs: &mut NewTables<'_>,
     ) -> Result<()> {
         let layout = tree.options.table().with_writers(0);
-        // Tables that fit into one become one: the size of a table that is being written is estimated
-        // before its blocks are compressed, and tables that stayed as they were would be joined
-        // again without end.
+        // Tables that fit into one become one: the size of a table that is being written is
+        // estimated before its blocks are compressed, and tables that stayed as they were would be
+        // joined again without end.
         let most = self.shared.options.table_bytes;
         let table_bytes = if merge.input_bytes() <= most { u64::MAX } else { most };
         let new_table = |layout: &TableLayout| self.new_table(layout);

@@ -1,9 +1,9 @@
 //! An open database: its parts, and the order in which their locks are taken.
 //!
-//! Lock order: `beside`, then the writer's state, then `catalog`, then a keyspace's `retired`, then `trees`, then
-//! the memtables' change, then `snapshots`, then the scheduler's. Readers take none of them: they
-//! load the memtables, then the LSM tree's levels, in that order. A flush publishes its tables
-//! before it removes its memtable, so that no reader misses an entry.
+//! Lock order: `beside`, then the writer's state, then `catalog`, then a keyspace's `retired`, then
+//! `trees`, then the memtables' change, then `snapshots`, then the scheduler's. Readers take none
+//! of them: they load the memtables, then the LSM tree's levels, in that order. A flush publishes
+//! its tables before it removes its memtable, so that no reader misses an entry.
 
 use std::sync::Weak;
 

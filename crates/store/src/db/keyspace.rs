@@ -263,8 +263,8 @@ impl Keyspace {
     }
 
     /// The approximate number of keys: entries of tables and of memtables less the tombstones among
-    /// them. Overwritten versions, and what has expired, count until they are compacted away. O(tables). [`Iter`] counts
-    /// exactly, in O(keys).
+    /// them. Overwritten versions, and what has expired, count until they are compacted away.
+    /// O(tables). [`Iter`] counts exactly, in O(keys).
     #[must_use]
     pub fn len_estimate(&self) -> u64 {
         let core = self.core();

@@ -382,17 +382,17 @@ impl Database {
         handle.core.close()
     }
 
-    /// Brings a database that is [open for reading only](DatabaseBuilder::open_read_only) up to what
-    /// its writer, of this or another process, has written by now: reads the edits of the manifest
-    /// and the records of the log since the last call. Returns the sequence number of the last write
-    /// that reads see now, which never falls.
+    /// Brings a database that is [open for reading only](DatabaseBuilder::open_read_only) up to
+    /// what its writer, of this or another process, has written by now: reads the edits of the
+    /// manifest and the records of the log since the last call. Returns the sequence number of the
+    /// last write that reads see now, which never falls.
     ///
     /// What is seen is the state at one moment of the writer's history: a batch is seen whole or
-    /// not at all, and every write before one that is seen. It may be newer than what the writer has
-    /// acknowledged, by a write that is being committed. Snapshots and iterators that are open go on
-    /// as they are, and hold the files that they need; other reads see the new state, those that
-    /// run meanwhile some of it. Handles of a keyspace that the writer has dropped fail from then
-    /// on.
+    /// not at all, and every write before one that is seen. It may be newer than what the writer
+    /// has acknowledged, by a write that is being committed. Snapshots and iterators that are open
+    /// go on as they are, and hold the files that they need; other reads see the new state, those
+    /// that run meanwhile some of it. Handles of a keyspace that the writer has dropped fail from
+    /// then on.
     ///
     /// Costs a read of a small file and a listing of the directory if nothing was written;
     /// otherwise O(what was written), and O(tables and keyspaces) if the tables have changed, of

@@ -12,7 +12,8 @@ use crate::{
 
 /// The whole database as it was when [`Database::snapshot`] was called: reads of all keyspaces
 /// through it ([`Snapshot::keyspace`]) see that moment, whatever is written, cleared or dropped
-/// afterwards. Its clock stands still: what had not expired when it was made, does not expire in it.
+/// afterwards. Its clock stands still: what had not expired when it was made, does not expire in
+/// it.
 ///
 /// A live snapshot keeps the versions that it sees from being reclaimed.
 ///

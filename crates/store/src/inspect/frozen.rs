@@ -1,10 +1,10 @@
 //! Holds the files of a database as they are at one moment, for inspections beside a writer.
 //!
-//! The manifest is taken first, at the length that it has then, and after it the files that it names
-//! and the log. The writer removes a file only after the manifest durably does not name it. So if one
-//! of them is gone, either the manifest has changed, and all begins anew with what is held already,
-//! or it is missing. Segments of the log are taken from the newest to the oldest: an older one is
-//! not written any more, so nothing that the newer one continues is missing in it.
+//! The manifest is taken first, at the length that it has then, and after it the files that it
+//! names and the log. The writer removes a file only after the manifest durably does not name it.
+//! So if one of them is gone, either the manifest has changed, and all begins anew with what is
+//! held already, or it is missing. Segments of the log are taken from the newest to the oldest: an
+//! older one is not written any more, so nothing that the newer one continues is missing in it.
 
 use std::{io::ErrorKind, path::Path};
 
@@ -25,8 +25,8 @@ use crate::{
     },
 };
 
-/// The number of times that the manifest may change before all files are held. Each time, those that
-/// are still there stay held.
+/// The number of times that the manifest may change before all files are held. Each time, those
+/// that are still there stay held.
 const CHANGES_MAX: u32 = 1000;
 
 /// The files of a database that stay as they are, and what else keeps them there.

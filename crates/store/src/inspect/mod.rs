@@ -147,8 +147,8 @@ impl Inspector {
     /// # Errors
     ///
     /// [`Error::Locked`](crate::Error::Locked) if the database is open for writing and has more
-    /// files than the process may have open, [`Error::NotFound`](crate::Error::NotFound) if there is none. Damage, and files that cannot
-    /// be read, are part of the report.
+    /// files than the process may have open, [`Error::NotFound`](crate::Error::NotFound) if there
+    /// is none. Damage, and files that cannot be read, are part of the report.
     pub fn check(&self, dir: impl AsRef<Path>, on_progress: OnProgress<'_>) -> Result<CheckReport> {
         check::check(&self.fs, dir.as_ref(), on_progress)
     }

@@ -1,5 +1,5 @@
-//! A directory as it was when it was looked at: its names, and some of its files at the lengths that
-//! they had, held open. What a writer appends, makes or removes afterwards is not seen.
+//! A directory as it was when it was looked at: its names, and some of its files at the lengths
+//! that they had, held open. What a writer appends, makes or removes afterwards is not seen.
 //!
 //! For inspections beside a writer. It writes nothing, and relies on files being written by
 //! appending only.

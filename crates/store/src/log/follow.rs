@@ -1,8 +1,8 @@
 //! Follows a log that another process, or another part of this one, may be writing.
 //!
 //! [`Follower::read`] yields the committed records in order, over the borders of segments. It tells
-//! "there is nothing new yet" apart from "a segment that comes next was removed", and never yields a
-//! part of a record. A batch is one record, so a batch is yielded whole or not at all.
+//! "there is nothing new yet" apart from "a segment that comes next was removed", and never yields
+//! a part of a record. A batch is one record, so a batch is yielded whole or not at all.
 //!
 //! What it relies on of the writer:
 //!
@@ -16,9 +16,9 @@
 //! 4. A segment is removed only when the manifest durably says that the log is needed from a later
 //!    one on.
 //!
-//! A torn record at the end of the newest segment is "nothing yet": it may be in the middle of being
-//! written. A record that cannot be read although the log says that it was durable is damage, by the
-//! same rule as in a recovery (`recovery.rs`).
+//! A torn record at the end of the newest segment is "nothing yet": it may be in the middle of
+//! being written. A record that cannot be read although the log says that it was durable is damage,
+//! by the same rule as in a recovery (`recovery.rs`).
 //!
 //! Nothing is written here. The segment that is being read is held by its descriptor, so it can be
 //! read to its end when it was removed.

@@ -1,8 +1,8 @@
 //! Reads a manifest that another process may be appending to, or replacing.
 //!
 //! [`ManifestTail::read_on`] takes what was appended since, or all of the manifest that `CURRENT`
-//! names by now. What it relies on of the writer: `CURRENT` is replaced by a rename, so it is always
-//! whole; the manifest that it names is durable by then, and the one before is removed only
+//! names by now. What it relies on of the writer: `CURRENT` is replaced by a rename, so it is
+//! always whole; the manifest that it names is durable by then, and the one before is removed only
 //! afterwards; a manifest only grows. A record that is not whole yet is not there yet, unless the
 //! manifest says that it was durable: that is damage, as in [`super::manifest::read_manifest`].
 //!

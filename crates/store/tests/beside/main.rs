@@ -2,8 +2,8 @@
 //! killed and reopened, while readers open, catch up, take snapshots, iterate and are killed.
 //!
 //! Every state that a reader sees must be the model's state at the sequence number that it names,
-//! and no number falls. Readers act between any two file calls of the writer, and the writer between
-//! any two of theirs.
+//! and no number falls. Readers act between any two file calls of the writer, and the writer
+//! between any two of theirs.
 //!
 //! `RHUMB_BESIDE_HISTORIES=10000` is the long form; `RHUMB_SEED=n` repeats one history.
 
@@ -100,7 +100,8 @@ fn run(seed: u64) {
     writer.borrow_mut().close();
 }
 
-/// Walks remember where nothing lives. What the writer puts there past its log is seen all the same.
+/// Walks remember where nothing lives. What the writer puts there past its log is seen all the
+/// same.
 #[test]
 fn what_walks_remember_is_forgotten_when_tables_come() {
     let (fs, writing) = (SimFs::new(7), Process::new(Role::Writer, u64::MAX));

@@ -8,15 +8,15 @@
 //! the writer has covered is dropped with the segment. [`Beside::catch_up`] goes in rounds:
 //!
 //! 1. Read on in the manifest, and open the tables that it names.
-//! 2. Read on in the log, into memtables, up to its end, or up to a record that follows an edit which
-//!    step 1 has not seen: its number leaves a gap that no edit explains, or it is for a tree that no
-//!    edit has made. Then there will be another round.
+//! 2. Read on in the log, into memtables, up to its end, or up to a record that follows an edit
+//!    which step 1 has not seen: its number leaves a gap that no edit explains, or it is for a tree
+//!    that no edit has made. Then there will be another round.
 //! 3. Show what was read: it is the state of one moment (`publish.rs`).
 //!
 //! Why it is one moment: an edit that takes a sequence number, or makes a tree, is in the manifest
-//! before any later record is in the log. So step 2 stops at the first record that follows an unseen
-//! edit. And all records before an edit are in the log before the edit is in the manifest, so step 2
-//! reads all those that belong to the edits of step 1.
+//! before any later record is in the log. So step 2 stops at the first record that follows an
+//! unseen edit. And all records before an edit are in the log before the edit is in the manifest,
+//! so step 2 reads all those that belong to the edits of step 1.
 
 mod publish;
 mod tables;
@@ -286,8 +286,8 @@ impl Beside {
         }
     }
 
-    /// Returns true if a record follows an edit of the manifest that was not read yet. Checks all of
-    /// the record.
+    /// Returns true if a record follows an edit of the manifest that was not read yet. Checks all
+    /// of the record.
     fn must_wait(&self, core: &Core, record: &LogRecord) -> Result<bool> {
         let state = self.tail.state();
         let decoded = Payload::decode(&record.payload).map_err(|fault| {

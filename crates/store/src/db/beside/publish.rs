@@ -1,9 +1,10 @@
-//! Shows what was read of the manifest and the log, so that every read sees the state of one moment.
+//! Shows what was read of the manifest and the log, so that every read sees the state of one
+//! moment.
 //!
-//! A keyspace whose tables have changed gets another tree, as if it had been cleared, and the former
-//! one stays with its memtables for snapshots that are older than the new state: the writer does
-//! not know of them, and its compactions drop what they see. Levels are never changed in place, so
-//! scans that load them late find those of their moment.
+//! A keyspace whose tables have changed gets another tree, as if it had been cleared, and the
+//! former one stays with its memtables for snapshots that are older than the new state: the writer
+//! does not know of them, and its compactions drop what they see. Levels are never changed in
+//! place, so scans that load them late find those of their moment.
 
 use std::collections::{HashMap, HashSet};
 
@@ -171,7 +172,8 @@ impl Beside {
         for (_, new) in self.created.by_tree.values().filter(|(_, new)| is_alive(state, new)) {
             created.entry(new.root).or_default().push(new);
         }
-        // What the writer has left out because it had expired is not looked for by an earlier clock.
+        // What the writer has left out because it had expired is not looked for by an earlier
+        // clock.
         shared.latest_ms.fetch_max(state.clock_ms, Ordering::AcqRel);
         let (mut next, mut ids) = (Next::default(), HashSet::new());
         for keyspace in state.keyspaces.values() {
@@ -258,7 +260,8 @@ impl Beside {
     }
 }
 
-/// Returns true if a partition that the log has created is not in the manifest, and was not dropped.
+/// Returns true if a partition that the log has created is not in the manifest, and was not
+/// dropped.
 fn is_alive(state: &CatalogState, created: &Creation) -> bool {
     !state.is_retired(created.tree) && !state.has_tree(created.tree)
 }

@@ -16,9 +16,9 @@ use crate::{
 /// The open tables, by number. Numbers are never used again.
 pub(super) type Tables = HashMap<FileId, Arc<Table>>;
 
-/// The number of times in a row that tables may be gone before they were opened. Each time, all that
-/// are still there stay open, so the writer would have to replace a table in the time in which a few
-/// are opened.
+/// The number of times in a row that tables may be gone before they were opened. Each time, all
+/// that are still there stay open, so the writer would have to replace a table in the time in which
+/// a few are opened.
 const REPLACED_MAX: u32 = 1000;
 
 /// Decides how the files stay there. Descriptors of all of them do it, if the process may have that

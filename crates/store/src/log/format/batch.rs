@@ -3,9 +3,9 @@
 //! `[first sequence number u64][count u32]` then the operations, each `[tree varint][kind u8][key
 //! length varint][key]` and for a value `[value length varint][value]`. A removal of a range (kind
 //! 3) has the range's first key as its key, and its end as its value; one without an end (kind 4)
-//! has no value. The value of an entry that expires (kind 5) begins with its stamp. The n-th operation has the sequence number `first + n`. The same bytes go to the
-//! log, to the memtable (which keeps entries as ranges of one shared payload) and, after a crash,
-//! back.
+//! has no value. The value of an entry that expires (kind 5) begins with its stamp. The n-th
+//! operation has the sequence number `first + n`. The same bytes go to the log, to the memtable
+//! (which keeps entries as ranges of one shared payload) and, after a crash, back.
 
 use super::frame::PAYLOAD_BYTES_MAX;
 use crate::{

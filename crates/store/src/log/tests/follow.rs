@@ -219,8 +219,8 @@ fn what_the_writer_takes_back_is_told() {
     assert_eq!(all(&mut follower(&fs, START)), expected);
 }
 
-/// A log that was removed up to a segment is lag, and where nothing was removed, it is damage or the
-/// end.
+/// A log that was removed up to a segment is lag, and where nothing was removed, it is damage or
+/// the end.
 #[test]
 fn a_missing_segment_is_told() {
     let fs = SimFs::one_dir();
