@@ -163,12 +163,14 @@ fn a_wrong_command_line_is_exit_code_64() {
 }
 
 #[test]
-fn a_database_has_one_user_at_a_time() {
+fn a_database_has_one_writer_at_a_time() {
     let shell = with_packages();
     let held = rhumb::Database::builder(shell.db()).open().unwrap();
-    shell.fails(&["count"], 3, "is held by");
-    drop(held);
+    shell.fails(&["put", "more", "1"], 3, "is held by");
     assert_eq!(shell.ok(&["count"]), "5\n");
+    drop(held);
+    shell.ok(&["put", "more", "1"]);
+    assert_eq!(shell.ok(&["count"]), "6\n");
 }
 
 #[test]
@@ -248,6 +250,6 @@ fn every_command_explains_itself() {
         assert!(help.contains("Examples:"), "{command}: {help}");
         count += 1;
     }
-    assert!(count == 20, "{count} commands in {help}");
+    assert!(count == 21, "{count} commands in {help}");
     assert_eq!(shell.ok(&["--version"]), format!("rhumb {}\n", env!("CARGO_PKG_VERSION")));
 }
