@@ -8,6 +8,7 @@ use std::{
     collections::BTreeMap,
     ops::{Bound, RangeBounds},
     path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rhumb::{
@@ -47,6 +48,11 @@ impl Draw for Random {
         let byte = self.next() as u8;
         (0..len).map(|i| byte.wrapping_add(i as u8)).collect()
     }
+}
+
+/// When an entry with this value expires: some do, in the next century.
+fn expires(value: &[u8]) -> Option<SystemTime> {
+    (value.len() % 4 == 1).then(|| UNIX_EPOCH + Duration::from_secs(5_000_000_000))
 }
 
 struct World {
@@ -166,7 +172,10 @@ impl World {
             keyspace.remove(&key).expect("remove");
             map.remove(&key);
         } else {
-            keyspace.insert(&key, &value).expect("insert");
+            match expires(&value) {
+                None => keyspace.insert(&key, &value).expect("insert"),
+                Some(time) => keyspace.insert_until(&key, &value, time).expect("insert_until"),
+            }
             map.insert(key, value);
         }
     }
@@ -216,7 +225,10 @@ impl World {
                 batch.remove(keyspace, &key);
                 map.remove(&key);
             } else {
-                batch.insert(keyspace, &key, &value);
+                match expires(&value) {
+                    None => batch.insert(keyspace, &key, &value),
+                    Some(time) => batch.insert_until(keyspace, &key, &value, time),
+                }
                 map.insert(key, value);
             }
         }

@@ -1,7 +1,14 @@
 //! The steps of a simulated program with a database. They follow from a seed alone, so that a
 //! history can be run again, with and without failures.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use rhumb::{PersistMode, io::sim::SimRng};
+
+/// When an entry with this value expires: some do, in the next century.
+pub(crate) fn expires(value: &[u8]) -> Option<SystemTime> {
+    (value.len() % 4 == 1).then(|| UNIX_EPOCH + Duration::from_secs(5_000_000_000))
+}
 
 /// The number of keyspaces of a history. It is small, so that they are dropped and created again.
 pub(crate) const KEYSPACES: usize = 3;

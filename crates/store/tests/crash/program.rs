@@ -14,7 +14,7 @@ use rhumb::{
 
 use super::{
     coverage::{COVERAGE, Coverage},
-    history::{Change, KEYSPACES, Step},
+    history::{Change, KEYSPACES, Step, expires},
     oracle::{Effect, Event, Model, Oracle, differences},
 };
 
@@ -382,7 +382,10 @@ impl Program {
 
     fn write(&mut self, change: &Change) -> Result<(), Error> {
         let result = match change {
-            Change::Put { keyspace, key, value } => self.keyspace(*keyspace)?.insert(key, value),
+            Change::Put { keyspace, key, value } => match expires(value) {
+                None => self.keyspace(*keyspace)?.insert(key, value),
+                Some(time) => self.keyspace(*keyspace)?.insert_until(key, value, time),
+            },
             Change::Remove { keyspace, key } => self.keyspace(*keyspace)?.remove(key),
             Change::RemoveRange { keyspace, from, to } => {
                 self.keyspace(*keyspace)?.remove_range(range(from, to))
@@ -424,7 +427,11 @@ impl Program {
     fn add(&mut self, batch: &mut rhumb::Batch, change: &Change) -> Result<(), Error> {
         match change {
             Change::Put { keyspace, key, value } => {
-                batch.insert(&self.keyspace(*keyspace)?, key, value);
+                let keyspace = self.keyspace(*keyspace)?;
+                match expires(value) {
+                    None => batch.insert(&keyspace, key, value),
+                    Some(time) => batch.insert_until(&keyspace, key, value, time),
+                }
             }
             Change::Remove { keyspace, key } => batch.remove(&self.keyspace(*keyspace)?, key),
             Change::RemoveRange { keyspace, from, to } => {
