@@ -145,13 +145,7 @@ impl Walk {
             };
         }
         let entry = self.merge.top()?;
-        match entry.kind() {
-            Kind::Value => Some(entry.value()),
-            Kind::Expiring => {
-                Stamp::split(entry.value()).filter(|(stamp, _)| !stamp.is_large).map(|(_, v)| v)
-            }
-            Kind::Tombstone | Kind::LargeValue => None,
-        }
+        if entry.kind() == Kind::Value { Some(entry.value()) } else { unstamped(entry) }
     }
 
     /// Goes to the next key, blocking the calling thread. Returns false if there is none.
@@ -247,8 +241,9 @@ impl Walk {
         // Only the last version of a key may have sequence number 0, so no other version of the key
         // follows.
         self.in_group = seq > 0;
-        let is_expired = has_expired(entry, self.now_ms);
-        let is_there = entry.kind() != Kind::Tombstone && !is_expired;
+        let kind = entry.kind();
+        let is_expired = kind == Kind::Expiring && has_expired(entry, self.now_ms);
+        let is_there = kind != Kind::Tombstone && !is_expired;
         if self.in_group || !is_there {
             self.group.clear();
             self.group.extend_from_slice(entry.key());
@@ -350,7 +345,7 @@ impl Walk {
             self.in_group = true;
         }
         self.newest = found(entry, self.now_ms);
-        self.has_expired = has_expired(entry, self.now_ms);
+        self.has_expired = entry.kind() == Kind::Expiring && has_expired(entry, self.now_ms);
         if entry.kind() == Kind::Tombstone {
             self.count_tombstone();
         }
@@ -359,20 +354,34 @@ impl Walk {
 }
 
 /// Returns true for an entry that a reader at a time does not see any more.
-#[inline]
+#[cold]
+#[inline(never)]
 fn has_expired(entry: &Source, now_ms: Millis) -> bool {
     entry.kind() == Kind::Expiring
         && Stamp::split(entry.value()).is_none_or(|(stamp, _)| stamp.has_expired(now_ms))
 }
 
+/// The value of an entry that expires, if it is in the entry.
+#[cold]
+#[inline(never)]
+fn unstamped(entry: &Source) -> Option<&[u8]> {
+    let (stamp, value) = Stamp::split(entry.value()).filter(|_| entry.kind() == Kind::Expiring)?;
+    (!stamp.is_large).then_some(value)
+}
+
+/// What a reader at a time finds of an entry that expires.
+#[cold]
+#[inline(never)]
+fn unexpired(entry: &Source, now_ms: Millis) -> Found {
+    let found = Found::Expiring(entry.value_slice(), entry.table().cloned());
+    // Every entry that expires has a stamp: blocks and log records are checked.
+    found.at(|| now_ms).unwrap_or(Found::Nothing)
+}
+
 #[inline]
 fn found(entry: &Source, now_ms: Millis) -> Found {
     match entry.kind() {
-        Kind::Expiring => {
-            let found = Found::Expiring(entry.value_slice(), entry.table().cloned());
-            // Every entry that expires has a stamp: blocks and log records are checked.
-            found.at(|| now_ms).unwrap_or(Found::Nothing)
-        }
+        Kind::Expiring => unexpired(entry, now_ms),
         Kind::Value => Found::Value(entry.value_slice()),
         Kind::LargeValue => match entry.table() {
             Some(table) => Found::Large(LargeRef {
