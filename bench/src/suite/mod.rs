@@ -48,17 +48,36 @@ use crate::{
 /// # Errors
 /// If a name is unknown or comes twice.
 pub fn choose<'e>(names: &[String], engines: &[&'e dyn Engine]) -> Result<Vec<&'e dyn Engine>> {
-    let mut chosen: Vec<&dyn Engine> = Vec::new();
+    choose_by(names, engines, |engine| engine.name())
+}
+
+/// [`choose`] among subjects of any kind, which have these names.
+fn choose_by<'e, E: ?Sized>(
+    names: &[String],
+    engines: &[&'e E],
+    name_of: impl Fn(&'e E) -> &'e str,
+) -> Result<Vec<&'e E>> {
+    let mut chosen: Vec<&E> = Vec::new();
     for name in names {
-        let Some(engine) = engines.iter().find(|engine| engine.name() == name) else {
-            let known: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
+        let Some(engine) = engines.iter().find(|engine| name_of(engine) == name) else {
+            let known: Vec<_> = engines.iter().map(|engine| name_of(engine)).collect();
             bail!("no subject {name}: there are {}", known.join(", "));
         };
-        let is_new = chosen.iter().all(|other| other.name() != name);
+        let is_new = chosen.iter().all(|other| name_of(other) != name);
         ensure!(is_new, "subject {name} is named twice");
         chosen.push(*engine);
     }
     Ok(if names.is_empty() { engines.to_vec() } else { chosen })
+}
+
+/// Returns true if the workloads named are this one alone, which makes its own data.
+///
+/// # Errors
+/// If it is named beside others, which need data sets.
+fn is_alone(names: &[String], workload: &str) -> Result<bool> {
+    let is_named = names.iter().any(|name| name == workload);
+    ensure!(!is_named || names.len() == 1, "{workload} runs by itself, not beside other workloads");
+    Ok(is_named)
 }
 
 /// The contents of the environment line: machine, run and subjects.

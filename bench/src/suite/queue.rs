@@ -81,9 +81,7 @@ const CASES: [(&str, Kind, u64); 5] = [
 /// # Errors
 /// If it is named beside others: they need data sets, and it makes its own.
 pub fn is_chosen(names: &[String]) -> Result<bool> {
-    let is_named = names.iter().any(|name| name == NAME);
-    ensure!(!is_named || names.len() == 1, "{NAME} runs by itself, not beside other workloads");
-    Ok(is_named)
+    super::is_alone(names, NAME)
 }
 
 /// Chooses engines by their names, in the order of the names; all of them if none is named.
@@ -94,15 +92,7 @@ pub fn choose<'e>(
     names: &[String],
     engines: &[&'e dyn QueueEngine],
 ) -> Result<Vec<&'e dyn QueueEngine>> {
-    let find = |name: &String| {
-        let found = engines.iter().find(|engine| engine.name() == name);
-        found.copied().with_context(|| {
-            let known: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
-            format!("no subject {name} of {NAME}: there are {}", known.join(", "))
-        })
-    };
-    let chosen: Result<Vec<_>> = names.iter().map(find).collect();
-    Ok(if names.is_empty() { engines.to_vec() } else { chosen? })
+    super::choose_by(names, engines, |engine| engine.name())
 }
 
 /// Measures the engines, one after the other within each case and repetition.

@@ -13,7 +13,7 @@ use rhumb_sync::primitive::Arc;
 
 use super::job::Placed;
 use crate::{
-    expiry::Millis,
+    expiry::{Expiries, Millis},
     table::{Table, TableMeta},
     types::{FileId, SeqNo},
     version::levels::Levels,
@@ -40,9 +40,8 @@ pub(crate) struct Horizon {
 
 /// Returns true if every entry of a table has expired at a time.
 fn has_expired_whole(meta: &TableMeta, time_ms: Millis) -> bool {
-    let all = |expiries: crate::expiry::Expiries| {
-        expiries.entries == meta.entries && expiries.last_ms() <= time_ms
-    };
+    let all =
+        |expiries: Expiries| expiries.entries == meta.entries && expiries.last_ms() <= time_ms;
     meta.range_tombstones == 0 && meta.expiries.is_some_and(all)
 }
 

@@ -54,9 +54,9 @@ impl Merge {
     pub(crate) fn may_hide(&self, key: &[u8]) -> bool {
         // The other tables of level 0 may hold older entries.
         let is_partial = self.level == 0;
-        let may_hold = |level: &Level| {
-            level.table_for(key).is_some_and(|table| table.may_contain(KeyHash::of(key)))
-        };
+        let hash = KeyHash::of(key);
+        let may_hold =
+            |level: &Level| level.table_for(key).is_some_and(|table| table.may_contain(hash));
         !self.deepest && (is_partial || self.below.iter().any(may_hold))
     }
 

@@ -31,8 +31,7 @@ pub(super) struct Due {
 }
 
 impl Core {
-    /// The levels that are due, the most urgent first, and how far back readers
-    /// see.
+    /// The levels that are due, the most urgent first, and how far back readers see.
     pub(super) fn due_compactions(&self) -> (Vec<Due>, Horizon) {
         let Readers { snapshots, time_ms } = self.readers();
         let oldest = snapshots.first().copied().unwrap_or(SeqNo::MAX);

@@ -1,7 +1,7 @@
 //! Entries that expire: writing them, and asking when they do.
 //!
 //! An entry that has expired is seen by no read, from the very millisecond on. It takes its space
-//! until a flush or a compaction leaves it out (`compaction/garbage.rs`).
+//! until a flush or a compaction leaves it out (`compaction/expired.rs`).
 
 use std::time::SystemTime;
 
