@@ -44,8 +44,8 @@ pub enum Error {
     /// Writes are stopped by an earlier failure; reads go on. Reopen the database once the cause is
     /// gone.
     WritesStopped(Arc<Error>),
-    /// The database was [opened for reading only](crate::DatabaseBuilder::open_read_only), and the
-    /// operation would write. Nothing was done.
+    /// The database was [opened for reading only](crate::DatabaseBuilder::open_read_only), or as a
+    /// [replica](crate::DatabaseBuilder::replica), and the operation would write. Nothing was done.
     ReadOnly {
         /// The database's directory.
         path: PathBuf,
@@ -73,6 +73,14 @@ pub enum Error {
         /// A key that was written; empty if the keyspace was changed as a whole, or if more was
         /// committed since the transaction began than is kept.
         key: Box<[u8]>,
+    },
+    /// A stream of changes cannot go on: the database does not keep what comes next any more. A
+    /// follower has to begin with another copy of the database.
+    Lagged {
+        /// The sequence number that comes next.
+        wanted: u64,
+        /// The smallest sequence number from which on a stream can begin.
+        oldest: u64,
     },
     /// A value is longer than the caller wants to read
     /// ([`Reader::get_at_most`](crate::Reader::get_at_most)), and was not read.
@@ -157,11 +165,16 @@ impl Error {
         }))
     }
 
+    /// Returns true if a file is missing.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Io(failure) if failure.source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Turns a failure to open a file into damage if the file is missing, although `named_by` says
     /// that it was made durable.
     pub(crate) fn or_missing(self, named_by: &'static str) -> Self {
         match &self {
-            Self::Io(failure) if failure.source.kind() == io::ErrorKind::NotFound => {
+            Self::Io(failure) if self.is_missing() => {
                 Self::corrupt(&failure.path, 0, named_by, NO_FILE)
             }
             _ => self,
@@ -236,6 +249,11 @@ impl fmt::Display for Error {
                 f,
                 "keyspace {keyspace:?} was written to since the transaction began, at the key \"{}\"",
                 key.escape_ascii()
+            ),
+            Self::Lagged { wanted, oldest } => write!(
+                f,
+                "the changes from sequence number {wanted} on are not kept any more, the oldest \
+                 are those from {oldest} on: begin with another copy of the database"
             ),
             Self::TooLong { bytes, bytes_max } => {
                 write!(f, "a value has {bytes} bytes: at most {bytes_max} were to be read")

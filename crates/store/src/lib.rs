@@ -33,9 +33,10 @@ pub(crate) mod varint;
 pub(crate) mod version;
 
 pub use db::{
-    BackupInfo, Backups, Batch, Change, CommitFuture, Database, DatabaseBuilder, Expiry, Followed,
-    Keyspace, KeyspaceStats, LevelStats, PartitionInfo, ReadLatency, Reader, Savepoint, Snapshot,
-    Stats, Submitted, Tap, Transaction, TransactionIter, TransactionOptions,
+    BackupInfo, Backups, Batch, Change, Changes, ChangesOptions, Commit, CommitFuture, Cursor,
+    CursorInfo, Database, DatabaseBuilder, Expiry, Followed, Keyspace, KeyspaceChange,
+    KeyspaceStats, LevelStats, NextCommit, PartitionInfo, ReadLatency, Reader, Savepoint, Snapshot,
+    Stats, Submitted, Tap, Transaction, TransactionIter, TransactionOptions, Write, Writes,
 };
 pub use dump::{DumpItem, DumpReader, DumpSummary};
 pub use error::{Corruption, Error, Result};

@@ -207,6 +207,8 @@ pub(crate) struct DatabaseOptions {
     pub(crate) durability: PersistMode,
     pub(crate) open_files_max: Option<u64>,
     pub(crate) follow_log: bool,
+    /// True if the database takes the changes of another one, and no writes of its own.
+    pub(crate) is_replica: bool,
 }
 
 /// The factor by which each level may be larger than the one above it.
@@ -254,6 +256,7 @@ impl Default for DatabaseOptions {
             durability: PersistMode::Buffer,
             open_files_max: None,
             follow_log: true,
+            is_replica: false,
         }
     }
 }

@@ -261,7 +261,7 @@ impl Batch {
 
     /// The operations as they were added, and the keyspaces that they write to.
     fn into_parts(self) -> Result<(Encoded, Targets)> {
-        self.handle.core.shared.check_writable()?;
+        self.handle.core.shared.check_takes_writes()?;
         if let Some(refused) = self.refused {
             return Err(refused);
         }

@@ -261,6 +261,19 @@ impl DatabaseBuilder {
         self
     }
 
+    /// Sets whether the database is opened as a replica (default: no): it takes the changes of the
+    /// database that it is a copy of, by [`Database::apply`], and refuses all other writes with
+    /// [`Error::ReadOnly`]. A copy is made by [`Database::checkpoint`], or is a backup that was
+    /// restored. Once it was opened for writes of its own, it is a database like any other, and can
+    /// no longer be opened as a replica.
+    ///
+    /// [`Database::apply`]: crate::Database::apply
+    /// [`Database::checkpoint`]: crate::Database::checkpoint
+    pub fn replica(mut self, replica: bool) -> Self {
+        self.options.is_replica = replica;
+        self
+    }
+
     /// Opens an existing database for reading only, and writes nothing at all to its directory. So
     /// the directory can be one without write permission, on a read-only file system, or on a full
     /// disk.

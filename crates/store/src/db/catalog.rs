@@ -67,7 +67,9 @@ impl Catalog {
         }
         self.state.apply(&edit).map_err(|what| {
             Error::corrupt(self.manifest.path(), 0, "edits that fit the state", what)
-        })
+        })?;
+        shared.last_event.store(self.state.last_event(), Ordering::Release);
+        Ok(())
     }
 
     /// Begins a new manifest with everything that is known to have happened.

@@ -15,7 +15,7 @@ use crate::{
     events::{Event, Span, Work},
     io::{retry, sync_dir},
     table::{home_path, value_path},
-    types::FileId,
+    types::{FileId, SeqNo},
     version::{
         edit::{Edit, VersionEdit},
         levels::Levels,
@@ -23,6 +23,10 @@ use crate::{
         state::CatalogState,
     },
 };
+
+/// The number of flushes after which a copy makes the writers wait: keyspaces are seldom changed as
+/// a whole, and each flush takes all that was written during the one before.
+const FLUSHES_MAX: u32 = 4;
 
 /// The contents of a checkpoint. Its tables keep their files as long as it lives.
 pub(super) struct Content {
@@ -57,8 +61,7 @@ impl Core {
                     .into(),
             ));
         }
-        self.flush()?;
-        let content = self.content();
+        let (content, _) = self.flushed_content()?;
         let mut made = Vec::new();
         let written = self
             .place_tables(&content.state, target, &mut made)
@@ -71,24 +74,48 @@ impl Core {
         written.inspect(|()| span.report(&Event::Checkpointed { files: made.len() as u64 }))
     }
 
-    /// The database as it is now, with an identity of its own: the copy gives its files the same
-    /// numbers as this database gives its next ones, and after a power cut an unsynced log may show
-    /// what a removed file left on the disk. Only the identity tells one log from the other.
-    fn content(&self) -> Content {
-        self.content_and_identity().0
+    /// Flushes the database, and returns the contents of a copy of it, and the identity of this
+    /// database.
+    ///
+    /// The copy is the state of one moment: no keyspace is changed as a whole in it without the
+    /// writes before that. So if a keyspace was changed since the flush began, there is another,
+    /// and in the end one during which all writers wait.
+    pub(super) fn flushed_content(&self) -> Result<(Content, u64)> {
+        for _ in 0..FLUSHES_MAX {
+            let flushed = self.writer.visible_seq();
+            self.flush()?;
+            if let Some(found) = self.content_if_flushed(flushed) {
+                return Ok(found);
+            }
+        }
+        let mut state = self.lock_write();
+        self.shared.check_running()?;
+        self.seal(&mut state)?;
+        self.wait_for_sealed(0)?;
+        let last = state.next_seq - 1;
+        let lost = || Error::Internal("a keyspace was changed under the write lock".into());
+        self.content_if_flushed(last).ok_or_else(lost)
     }
 
-    /// The contents of a copy, and the identity of this database.
-    pub(super) fn content_and_identity(&self) -> (Content, u64) {
+    /// The contents of a copy, and the identity of this database; `None` if a keyspace was changed
+    /// as a whole after the write numbered `flushed`, up to which all is in tables.
+    ///
+    /// The copy has an identity of its own: it gives its files the same numbers as this database
+    /// gives its next ones, and after a power cut an unsynced log may show what a removed file left
+    /// on the disk. Only the identity tells one log from the other.
+    fn content_if_flushed(&self, flushed: SeqNo) -> Option<(Content, u64)> {
         // While the catalog is held, the levels are those of its state.
         let catalog = self.lock_catalog();
+        if catalog.state.last_event() > flushed {
+            return None;
+        }
         let content = Content {
             state: catalog.state.clone().with_new_identity(),
             _tables: self.trees.lock().live().map(|tree| tree.levels.get()).collect(),
             manifest: self.shared.new_file_id(),
             segment: self.shared.next_file.load(Ordering::Relaxed),
         };
-        (content, catalog.state.identity)
+        Some((content, catalog.state.identity))
     }
 
     /// Links or copies the files of all tables to `target`, and adds their paths to `made`.

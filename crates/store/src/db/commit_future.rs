@@ -38,7 +38,7 @@ enum State {
 impl CommitFuture {
     /// Queues a batch, unless it could not be made.
     pub(super) fn of(core: &Arc<Core>, pending: Result<Pending>) -> Self {
-        let writable = core.shared.check_writable();
+        let writable = core.shared.check_takes_writes();
         Self(match writable.and(pending) {
             Err(refused) => State::Ended(Err(refused)),
             Ok(pending) if pending.has_nothing_to_do() => State::Ended(Ok(())),

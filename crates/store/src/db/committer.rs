@@ -116,6 +116,11 @@ impl Committer {
         }
     }
 
+    /// Returns true if there is a thread.
+    pub(super) fn has_thread(&self) -> bool {
+        matches!(self.calls.lock().state, ThreadState::Awake | ThreadState::Asleep)
+    }
+
     fn is_closed(&self) -> bool {
         self.calls.lock().state == ThreadState::Closed
     }
@@ -164,6 +169,14 @@ impl Core {
             let _ = self.finish(&pending);
         }
         pending
+    }
+
+    /// Starts the thread, which wakes the tasks that wait for commits of others.
+    pub(super) fn start_committer(self: &Arc<Self>) {
+        let is_wanted = self.shared.options.background_threads > 0;
+        if is_wanted && !self.writer.committer.has_thread() {
+            self.writer.committer.call(self, 0);
+        }
     }
 
     /// Slows the commits of `bytes` queued bytes down while compactions lag, as

@@ -13,7 +13,7 @@ use super::{
     beside::Beside, catalog::Catalog, keyspace::KeyspaceInner, memtables::Memtables,
     scheduler::Scheduler, shared::Shared, writer::Writer,
 };
-use crate::{log::segment::segment_path, tree::Trees, version::snapshots::Snapshots};
+use crate::{tree::Trees, version::snapshots::Snapshots};
 
 /// The parts of an open database, which all handles share.
 pub(crate) struct Core {
@@ -39,8 +39,8 @@ impl Core {
             self.writer.release_logs(&mut state);
         }
         let logs = std::mem::take(&mut *self.writer.old_logs.lock());
-        for log in logs {
-            self.shared.remove_file(&segment_path(&self.shared.dir, log.header().id));
+        if !logs.is_empty() {
+            self.remove_logs(logs);
         }
         deferred::collect();
         self.shared.drops.drop_all();

@@ -12,6 +12,7 @@ use super::{
     hold::Held,
     install::{IfDropped, TreeChange, With},
     keyspace::KeyspaceInner,
+    lifecycle::event_edits,
     writer::WriteState,
 };
 use crate::{
@@ -24,7 +25,11 @@ use crate::{
     table::{NewTables, Table, TableMeta, TableWriter},
     tree::Tree,
     types::{Kind, LEVELS_MAX, SeqNo, TreeId},
-    version::{edit::Edit, levels::Levels, state::CatalogState},
+    version::{
+        edit::{Edit, EventKind},
+        levels::Levels,
+        state::CatalogState,
+    },
 };
 
 /// The number of tables that are written at a time if neighbouring keys are in different
@@ -104,6 +109,7 @@ impl Core {
         inner: &KeyspaceInner,
         entries: impl Iterator<Item = Result<(K, V, Option<Millis>)>>,
     ) -> Result<u64> {
+        self.shared.check_takes_writes()?;
         self.shared.check_running()?;
         let mut outputs = Outputs::new(self);
         let count = self.write_sorted(inner, entries, &mut outputs)?;
@@ -195,7 +201,7 @@ impl Core {
         let edit = |state: &CatalogState, tables: Vec<Edit>| {
             let mut edits = edits_of_unknown(state, inner, &trees);
             edits.extend(tables);
-            edits.push(Edit::LastSeq { seq });
+            edits.extend(event_edits(seq, &inner.name, EventKind::Ingested, &[]));
             edits
         };
         let show = |now: &dyn Fn()| {
@@ -209,6 +215,7 @@ impl Core {
             state.next_seq += 1;
         };
         self.install(&changes, IfDropped::Fail, With { keep, edit, show })?;
+        self.writer.wake_waiting(&mut state);
         drop((state, alone));
         self.shared.balance_memory();
         self.scheduler.wake();
@@ -224,7 +231,7 @@ impl Core {
         holds_any: &dyn Fn(&Arc<Memtable>) -> bool,
     ) -> Result<Held<'_, WriteState>> {
         for attempt in 1.. {
-            let mut state = self.lock_to_drop()?;
+            let mut state = self.lock_to_change()?;
             if holds_any(&self.memtables.get().active) {
                 self.seal(&mut state)?;
             }

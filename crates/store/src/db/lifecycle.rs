@@ -27,7 +27,10 @@ use crate::{
     partition::{NAME_BYTES_MAX, Partitioning, Router},
     tree::{PartitionMap, Tree},
     types::{SeqNo, TreeId},
-    version::{edit::Edit, levels::Levels},
+    version::{
+        edit::{Edit, EventKind, KeyspaceEvent},
+        levels::Levels,
+    },
 };
 
 impl Core {
@@ -49,30 +52,48 @@ impl Core {
         options.check()?;
         let router = Router::new(&options.partitions, &self.shared.functions)?;
         self.shared.check_process()?;
-        let mut catalog = self.lock_catalog();
-        let (mut seen, mut new, mut changed) = (HashSet::new(), Vec::new(), Vec::new());
-        for name in names.iter().filter(|name| seen.insert(**name)) {
-            let Some(inner) = catalog.keyspaces.get(*name) else {
-                new.push(*name);
-                continue;
-            };
-            refuse_other_partitions(inner, options)?;
-            let wanted = inner.options.with(options);
-            if wanted != inner.options.all() {
-                changed.push((Arc::clone(inner), wanted));
+        {
+            let catalog = self.lock_catalog();
+            let (new, changed) = missing(&catalog, names, options)?;
+            if new.is_empty() && changed.is_empty() {
+                return Ok(found(&catalog, names));
             }
         }
-        if !new.is_empty() || !changed.is_empty() {
-            self.shared.check_running()?;
-            let edits = changed.iter().flat_map(|(inner, wanted)| {
-                catalog.state.change_options(inner.id, wanted.encode())
-            });
-            let edits = edits.collect();
-            self.create_keyspaces(&mut catalog, edits, &new, options, &router)?;
-            changed.iter().for_each(|(inner, wanted)| inner.options.set(wanted));
+        self.shared.check_takes_writes()?;
+        self.open_keyspaces_in(&mut *self.lock_to_change()?, names, options, &router)
+    }
+
+    /// As [`Core::open_keyspaces`], of names and options that were checked, under the write lock.
+    ///
+    /// Each keyspace that is created or changed takes a sequence number of its own, so that streams
+    /// of changes know between which writes it happened.
+    pub(super) fn open_keyspaces_in(
+        &self,
+        state: &mut WriteState,
+        names: &[&str],
+        options: &KeyspaceOptions,
+        router: &Router,
+    ) -> Result<Vec<Arc<KeyspaceInner>>> {
+        self.shared.check_running()?;
+        let mut catalog = self.lock_catalog();
+        let (new, changed) = missing(&catalog, names, options)?;
+        let first = state.next_seq;
+        let created = new.iter().map(|name| (*name, options.encode()));
+        let changed_to = changed.iter().map(|(inner, wanted)| (&*inner.name, wanted.encode()));
+        let mut edits: Vec<Edit> = changed
+            .iter()
+            .flat_map(|(inner, wanted)| catalog.state.change_options(inner.id, wanted.encode()))
+            .collect();
+        for (seq, (name, options)) in (first..).zip(created.chain(changed_to)) {
+            edits.extend(event_edits(seq, name, EventKind::Opened { options }, &[]));
         }
+        self.create_keyspaces(&mut catalog, edits, &new, options, router)?;
+        changed.iter().for_each(|(inner, wanted)| inner.options.set(wanted));
+        state.next_seq += (new.len() + changed.len()) as SeqNo;
+        self.writer.visible.store(state.next_seq - 1, Ordering::Release);
+        self.writer.wake_waiting(state);
         // All of them exist now.
-        Ok(names.iter().filter_map(|name| catalog.keyspaces.get(*name)).cloned().collect())
+        Ok(found(&catalog, names))
     }
 
     /// Creates keyspaces of different names, none of which exists, together with other edits.
@@ -109,15 +130,16 @@ impl Core {
 
     /// Drops a keyspace. Returns false if there was none.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<bool> {
-        self.shared.check_writable()?;
+        self.shared.check_takes_writes()?;
         let inner = self.lock_catalog().keyspaces.get(name).cloned();
         let Some(inner) = inner else { return Ok(false) };
-        self.retire_tree(&inner, true)
+        self.retire_tree(self.lock_to_change()?, &inner, true)
     }
 
     /// Empties a keyspace.
     pub(crate) fn clear_keyspace(&self, inner: &Arc<KeyspaceInner>) -> Result<()> {
-        if self.retire_tree(inner, false)? {
+        self.shared.check_takes_writes()?;
+        if self.retire_tree(self.lock_to_change()?, inner, false)? {
             return Ok(());
         }
         Err(Error::KeyspaceDropped(Arc::clone(&inner.name)))
@@ -125,8 +147,12 @@ impl Core {
 
     /// Removes a keyspace's LSM tree, with those of its partitions, and gives the keyspace a new
     /// one unless it is dropped. Returns false if the keyspace was dropped already.
-    fn retire_tree(&self, inner: &Arc<KeyspaceInner>, drop_keyspace: bool) -> Result<bool> {
-        let mut state = self.lock_to_drop()?;
+    pub(super) fn retire_tree(
+        &self,
+        mut state: Held<'_, WriteState>,
+        inner: &Arc<KeyspaceInner>,
+        drop_keyspace: bool,
+    ) -> Result<bool> {
         let mut catalog = self.lock_catalog();
         if inner.dropped.load(Ordering::Acquire) {
             return Ok(false);
@@ -141,8 +167,11 @@ impl Core {
         } else {
             Edit::ReplaceTree { keyspace: inner.id, old: old.id, new: new_id }
         };
-        let last_seq = Edit::LastSeq { seq: at };
-        catalog.commit(&self.shared, vec![edit, last_seq])?;
+        let what = if drop_keyspace { EventKind::Dropped } else { EventKind::Cleared };
+        let gone = old.with_partitions();
+        let mut edits = vec![edit];
+        edits.extend(event_edits(at, &inner.name, what, &gone));
+        catalog.commit(&self.shared, edits)?;
         state.next_seq += 1;
         let (options, none) = (Arc::clone(&inner.options), PartitionMap::default());
         let new = Tree::root(new_id, options, Levels::default(), none, at, &self.shared.drops);
@@ -152,7 +181,6 @@ impl Core {
         } else {
             self.trees.lock().add(Arc::clone(&new));
         }
-        let gone = old.with_partitions();
         self.keep_for_snapshots(inner, &old, at);
         inner.tree.store(new);
         state.taps.reset(inner);
@@ -163,13 +191,13 @@ impl Core {
         Ok(true)
     }
 
-    /// Takes the write lock for a change that is durable when it returns and removes earlier
-    /// writes.
+    /// Takes the write lock for a change of a keyspace as a whole, which is durable when it
+    /// returns.
     ///
     /// So everything written before must be durable: after a crash the state is that of one moment,
     /// never a later change without an earlier write. Most of the log is synced before the lock is
     /// taken again.
-    pub(super) fn lock_to_drop(&self) -> Result<Held<'_, WriteState>> {
+    pub(super) fn lock_to_change(&self) -> Result<Held<'_, WriteState>> {
         self.shared.check_writable()?;
         {
             let mut state = self.lock_write();
@@ -204,7 +232,7 @@ impl Core {
     /// files.
     pub(super) fn end_drop(
         &self,
-        state: Held<'_, WriteState>,
+        mut state: Held<'_, WriteState>,
         catalog: Held<'_, Catalog>,
         gone: &[Arc<Tree>],
         at: SeqNo,
@@ -219,6 +247,7 @@ impl Core {
         gone.iter().for_each(|tree| tree.discard());
         self.count_tables();
         drop(catalog);
+        self.writer.wake_waiting(&mut state);
         drop(state);
         // Releases what was kept for snapshots, unless there are snapshots older than the drop.
         self.release_retired();
@@ -292,6 +321,57 @@ impl Core {
         let _ = state.log.close();
         flushed
     }
+}
+
+/// The names that no keyspace has, and the keyspaces that have other options than those requested,
+/// with the options that they get; each once.
+type Missing<'n> = (Vec<&'n str>, Vec<(Arc<KeyspaceInner>, KeyspaceOptions)>);
+
+/// Finds what opening `names` would create or change.
+fn missing<'n>(
+    catalog: &Catalog,
+    names: &[&'n str],
+    options: &KeyspaceOptions,
+) -> Result<Missing<'n>> {
+    let (mut seen, mut new, mut changed) = (HashSet::new(), Vec::new(), Vec::new());
+    for name in names.iter().filter(|name| seen.insert(**name)) {
+        let Some(inner) = catalog.keyspaces.get(*name) else {
+            new.push(*name);
+            continue;
+        };
+        refuse_other_partitions(inner, options)?;
+        let wanted = inner.options.with(options);
+        if wanted != inner.options.all() {
+            changed.push((Arc::clone(inner), wanted));
+        }
+    }
+    Ok((new, changed))
+}
+
+/// The keyspaces of these names.
+fn found(catalog: &Catalog, names: &[&str]) -> Vec<Arc<KeyspaceInner>> {
+    names.iter().filter_map(|name| catalog.keyspaces.get(*name)).cloned().collect()
+}
+
+/// The largest number of LSM trees that an event names. Beyond it, streams of changes begin after
+/// the event: the manifest does not grow by the partitions of a large keyspace each time that it is
+/// cleared.
+const NAMED_MAX: usize = 1000;
+
+/// The edits that keep, for streams of changes, what happens to a keyspace at the sequence number
+/// `seq`, which it takes, and in which it loses the LSM trees `gone`.
+pub(super) fn event_edits(
+    seq: SeqNo,
+    keyspace: &str,
+    what: EventKind,
+    gone: &[Arc<Tree>],
+) -> Vec<Edit> {
+    let is_named = what == EventKind::PartitionsDropped || gone.len() <= NAMED_MAX;
+    let named = if is_named { gone } else { &[] };
+    let gone = named.iter().map(|tree| (tree.id, tree.name.clone())).collect();
+    let event = Edit::Event(KeyspaceEvent { seq, keyspace: keyspace.to_owned(), what, gone });
+    let from = (!is_named).then_some(Edit::HistoryFrom { seq });
+    from.into_iter().chain([event, Edit::LastSeq { seq }]).collect()
 }
 
 /// Refuses to open a keyspace as if its keys were divided in another way: the caller would go on to

@@ -5,6 +5,7 @@ mod batch;
 mod beside;
 mod builder;
 mod catalog;
+mod changes;
 mod checkpoint;
 mod commit_future;
 mod committer;
@@ -59,6 +60,9 @@ use crate::{
 pub use backup::{BackupInfo, Backups};
 pub use batch::{Batch, Submitted};
 pub use builder::DatabaseBuilder;
+pub use changes::{
+    Changes, ChangesOptions, Commit, Cursor, CursorInfo, KeyspaceChange, NextCommit, Write, Writes,
+};
 pub use commit_future::CommitFuture;
 pub use expiring::Expiry;
 pub use keyspace::Keyspace;

@@ -86,6 +86,12 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         return Err(no_database(&dir));
     }
     let mut state = recovered.map(|recovered| recovered.state).unwrap_or_default();
+    if !options.is_replica {
+        // What is written from now on is its own.
+        state.source = 0;
+    } else if state.source == 0 {
+        return Err(not_a_replica(&dir));
+    }
     let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
     let memory = Memory::default();
     let files = OpenFiles::new(&*fs, options.open_files_max);
@@ -123,6 +129,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         dir,
         options,
         functions,
+        cursor_fs: Arc::clone(&fs),
         fs,
         clock,
     });
@@ -162,6 +169,8 @@ pub(super) struct Parts {
     pub(super) dir: PathBuf,
     pub(super) options: DatabaseOptions,
     pub(super) functions: Functions,
+    /// As `fs`, and takes the files of cursors even if the database is open for reading only.
+    pub(super) cursor_fs: Arc<dyn FileSystem>,
     pub(super) fs: Arc<dyn FileSystem>,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -173,6 +182,7 @@ pub(super) fn assemble(parts: Parts) -> Arc<Core> {
     let state = &catalog.state;
     let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
     let (log_floor, clock_ms) = (state.log_floor, state.clock_ms);
+    let last_event = state.last_event();
     let view = MemView {
         active: Arc::new(following(replayed.as_ref(), parts.floor, &options, &parts.memory)),
         sealed: replayed.into_iter().map(Arc::new).collect(),
@@ -184,6 +194,7 @@ pub(super) fn assemble(parts: Parts) -> Arc<Core> {
         records: parts.records,
         taps: Taps::default(),
         history: History::default(),
+        waiting: Vec::new(),
     };
     let core = Arc::new(Core {
         memtables: Memtables::new(view, &drops),
@@ -197,9 +208,11 @@ pub(super) fn assemble(parts: Parts) -> Arc<Core> {
         shared: Shared {
             dir: parts.dir,
             fs: parts.fs,
+            cursor_fs: parts.cursor_fs,
             clock: parts.clock,
             latest_ms: AtomicU64::new(clock_ms),
             expires: AtomicBool::new(clock_ms > 0),
+            last_event: AtomicU64::new(last_event),
             options,
             functions: parts.functions,
             tables: parts.tables,
@@ -327,6 +340,14 @@ fn read_engine(fs: &Arc<dyn FileSystem>, options: &DatabaseOptions) -> ReadEngin
     let is_inline = options.background_threads == 0;
     let engine = ReadEngine::new(fs, options.read_engine, is_inline);
     engine.with_ahead_bytes(options.ahead_bytes_max())
+}
+
+fn not_a_replica(dir: &Path) -> Error {
+    let what = format!(
+        "the database in {} is no copy of another one, or was opened for writes of its own since",
+        dir.display()
+    );
+    Error::InvalidArgument(what.into())
 }
 
 pub(super) fn no_database(dir: &Path) -> Error {
@@ -569,7 +590,8 @@ impl Core {
     /// Removes files that nothing refers to: leftovers of a crash, and logs that were flushed.
     fn remove_unknown_files(&self) -> Result<()> {
         let mut known: HashSet<PathBuf> = HashSet::new();
-        known.insert(segment_path(&self.shared.dir, self.writer.log_floor.load(Ordering::Acquire)));
+        let kept = self.kept_logs().into_iter();
+        known.extend(kept.map(|id| segment_path(&self.shared.dir, id)));
         {
             let catalog = self.lock_catalog();
             known.insert(catalog.manifest.path().to_owned());

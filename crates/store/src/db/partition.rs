@@ -11,7 +11,9 @@ use rhumb_sync::{epoch, primitive::Arc};
 
 use super::{
     core::Core,
+    hold::Held,
     keyspace::{Keyspace, KeyspaceInner},
+    lifecycle::event_edits,
     writer::WriteState,
 };
 use crate::{
@@ -20,7 +22,11 @@ use crate::{
     partition::Router,
     tree::{PartitionMap, Tree},
     types::TreeId,
-    version::{edit::Edit, levels::Levels, state::CatalogState},
+    version::{
+        edit::{Edit, EventKind},
+        levels::Levels,
+        state::CatalogState,
+    },
 };
 
 /// The contents of a partition.
@@ -47,7 +53,7 @@ impl Core {
         inner: &KeyspaceInner,
         names: &[&[u8]],
     ) -> Result<Vec<Arc<Tree>>> {
-        self.shared.check_writable()?;
+        self.shared.check_takes_writes()?;
         names.iter().try_for_each(|name| Router::check_name(name))?;
         self.create_partitions_in(&mut self.lock_write(), inner, names)
     }
@@ -148,13 +154,22 @@ impl Core {
         inner: &Arc<KeyspaceInner>,
         names: &[&[u8]],
     ) -> Result<usize> {
-        self.shared.check_writable()?;
+        self.shared.check_takes_writes()?;
         let before = inner.tree.get().partition_map();
         if names.iter().all(|name| before.get(name).is_none()) {
             return inner.check_live().map(|()| 0);
         }
         drop(before);
-        let mut state = self.lock_to_drop()?;
+        self.drop_partitions_in(self.lock_to_change()?, inner, names)
+    }
+
+    /// As [`Core::drop_partitions`], under the write lock.
+    pub(super) fn drop_partitions_in(
+        &self,
+        mut state: Held<'_, WriteState>,
+        inner: &Arc<KeyspaceInner>,
+        names: &[&[u8]],
+    ) -> Result<usize> {
         let mut catalog = self.lock_catalog();
         inner.check_live()?;
         let root = inner.tree.get();
@@ -165,7 +180,7 @@ impl Core {
         // it.
         let at = state.next_seq;
         let (mut map, mut gone) = (Arc::clone(&before), Vec::new());
-        let mut edits = vec![Edit::LastSeq { seq: at }];
+        let mut edits = Vec::new();
         for name in names {
             let Some(tree) = map.get(name).cloned() else { continue };
             if catalog.state.has_tree(tree.id) {
@@ -179,6 +194,7 @@ impl Core {
         if gone.is_empty() {
             return Ok(0);
         }
+        edits.extend(event_edits(at, &inner.name, EventKind::PartitionsDropped, &gone));
         catalog.commit(&self.shared, edits)?;
         state.next_seq += 1;
         self.keep_for_snapshots(inner, &root, at);

@@ -73,7 +73,7 @@ impl Keyspace {
         &self,
         mut next: impl FnMut(&mut Iter) -> Option<Result<(Slice, Slice)>>,
     ) -> Result<Option<(Slice, Slice)>> {
-        self.core().shared.check_writable()?;
+        self.core().shared.check_takes_writes()?;
         let (claim, value) = {
             let mut claims = self.inner.claims.lock();
             // Made under the lock: a pop that has released its claim on a key has removed the key

@@ -34,11 +34,15 @@ pub(crate) const LOCK_NAME: &str = "LOCK";
 pub(crate) struct Shared {
     pub(crate) dir: PathBuf,
     pub(crate) fs: Arc<dyn FileSystem>,
+    /// As `fs`, and takes the files of cursors even if the database is open for reading only.
+    pub(crate) cursor_fs: Arc<dyn FileSystem>,
     pub(crate) clock: Arc<dyn Clock>,
     /// The latest time by which anything has expired.
     pub(crate) latest_ms: AtomicU64,
     /// True if entries that expire have been flushed: the manifest then keeps the clock.
     pub(crate) expires: AtomicBool,
+    /// The sequence number of the last event that the manifest keeps for streams of changes.
+    pub(crate) last_event: AtomicU64,
     pub(crate) options: DatabaseOptions,
     pub(crate) functions: Functions,
     pub(crate) tables: Arc<TableContext>,
@@ -112,6 +116,13 @@ impl Shared {
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.is_read_only { Err(self.read_only()) } else { self.check_process() }
+    }
+
+    /// Rejects writes of the database's user, as [`Shared::check_writable`] does, and also if the
+    /// database takes the changes of another one alone. Call this before any lock is taken.
+    #[inline]
+    pub(crate) fn check_takes_writes(&self) -> Result<()> {
+        if self.options.is_replica { Err(self.read_only()) } else { self.check_writable() }
     }
 
     /// The error of an operation that would write.

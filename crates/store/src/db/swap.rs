@@ -45,7 +45,7 @@ impl Keyspace {
         new: Option<&[u8]>,
     ) -> Result<bool> {
         let key = key.as_ref();
-        self.core().shared.check_writable()?;
+        self.core().shared.check_takes_writes()?;
         let has_expected = || Ok(self.get(key)?.as_deref() == expected);
         loop {
             if !has_expected()? {

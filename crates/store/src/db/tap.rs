@@ -257,7 +257,7 @@ fn trees_of(root: &Arc<Tree>) -> HashSet<TreeId> {
     root.with_partitions().iter().map(|tree| tree.id).collect()
 }
 
-fn change_of<'r>(op: &BatchOp, record: &'r [u8]) -> Change<'r> {
+pub(super) fn change_of<'r>(op: &BatchOp, record: &'r [u8]) -> Change<'r> {
     let key = op.key(record);
     match (op.range, op.kind) {
         (Some(RangeEnd::Before | RangeEnd::Open), _) => {

@@ -67,7 +67,7 @@ impl Core {
     /// Queues a batch.
     pub(super) fn enqueue(&self, pending: Pending) -> Arc<Pending> {
         let pending = Arc::new(pending);
-        match self.shared.check_writable() {
+        match self.shared.check_takes_writes() {
             Err(refused) => self.tell(&pending, Err(refused)),
             Ok(()) => {
                 self.delay_writer(pending.bytes);
@@ -223,6 +223,7 @@ impl Core {
         self.writer.visible.store(end_seq - 1, Ordering::Release);
         state.taps.publish(end_seq - 1);
         state.history.prune(&self.writer.transactions, end_seq - 1);
+        self.writer.wake_waiting(state);
         self.shared.counters.written_entries.fetch_add(end_seq - first_seq, Ordering::Relaxed);
         // 7. The caller gives each batch its result. From then on the group is *acknowledged*.
         Ok(())

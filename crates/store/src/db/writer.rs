@@ -15,6 +15,7 @@ use rhumb_sync::{
 
 use super::{
     batch::Targets,
+    changes::{Keeper, Signal},
     committer::Committer,
     shared::Shared,
     tap::Taps,
@@ -45,6 +46,10 @@ pub(crate) struct Writer {
     pub(crate) log_floor: AtomicU64,
     /// Logs that are no longer needed but not yet removed.
     pub(crate) old_logs: Mutex<Vec<LogWriter>>,
+    /// Everything before this place of the log is durable.
+    pub(crate) durable_lsn: AtomicU64,
+    /// What is kept of the log for streams of changes.
+    pub(crate) keeper: Keeper,
 }
 
 /// The state that the write lock protects.
@@ -61,6 +66,8 @@ pub(crate) struct WriteState {
     pub(crate) taps: Taps,
     /// What was committed, for the checks of open transactions.
     pub(crate) history: History,
+    /// The streams of changes that wait for more.
+    pub(crate) waiting: Vec<Arc<Signal>>,
 }
 
 /// A batch on its way through the queue.
@@ -148,6 +155,8 @@ impl Writer {
             visible: AtomicU64::new(last_seq),
             log_floor: AtomicU64::new(log_floor),
             old_logs: Mutex::default(),
+            durable_lsn: AtomicU64::new(0),
+            keeper: Keeper::default(),
         }
     }
 
@@ -175,6 +184,11 @@ impl Writer {
     /// Begins a new log segment after the present one. Returns its beginning.
     pub(super) fn rotate_log(&self, shared: &Shared, state: &mut WriteState) -> Result<LogFloor> {
         self.check_files(shared, state)?;
+        if self.keeper.has_cursors() {
+            // Segments that are kept for longer than memtables need them are durable: otherwise
+            // what a power cut leaves of them would lack writes that are in tables.
+            self.sync_logs(shared, state, PersistMode::SyncData)?;
+        }
         let id = shared.new_file_id();
         let next = state.log.rotate(id)?;
         state.sealed_logs.push(std::mem::replace(&mut state.log, next));
@@ -202,7 +216,33 @@ impl Writer {
         if first.header().id == floor {
             first.record_durable(first.header().base);
         }
+        self.note_durable(state);
         old
+    }
+
+    /// Tells streams of changes how far the log is durable.
+    fn note_durable(&self, state: &mut WriteState) {
+        let logs = state.sealed_logs.iter().chain(std::iter::once(&state.log));
+        let durable = logs.map(LogWriter::durable_lsn).max().unwrap_or(0);
+        if self.durable_lsn.fetch_max(durable, Ordering::AcqRel) < durable {
+            self.wake_waiting(state);
+        }
+    }
+
+    /// Wakes the streams of changes that wait for more. Costs a look at a list if there are none.
+    #[inline]
+    pub(crate) fn wake_waiting(&self, state: &mut WriteState) {
+        if !state.waiting.is_empty() {
+            let has_thread = self.committer.has_thread();
+            for waker in state.waiting.drain(..).filter_map(|signal| signal.notify()) {
+                if has_thread {
+                    self.committer.wake_later(waker);
+                } else {
+                    // Without background threads.
+                    waker.wake();
+                }
+            }
+        }
     }
 
     /// Forces everything logged so far to the disk.
@@ -229,6 +269,7 @@ impl Writer {
             }
         }
         Event::Synced.report(began.elapsed());
+        self.note_durable(state);
         self.check_files(shared, state)
     }
 
@@ -258,6 +299,7 @@ impl Writer {
             };
             durable = log.end_sync(sync, outcome.clone())?;
         }
+        self.note_durable(state);
         outcomes.iter().try_for_each(|(_, outcome)| outcome.clone())?;
         self.check_files(shared, state)
     }

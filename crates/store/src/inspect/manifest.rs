@@ -9,7 +9,10 @@ use super::{
 use crate::{
     error::{Error, Result},
     io::FileSystem,
-    version::{edit::Edit, manifest::read_manifest},
+    version::{
+        edit::{Edit, EventKind},
+        manifest::read_manifest,
+    },
 };
 
 /// Lists the manifest in the file `path`.
@@ -82,6 +85,21 @@ fn describe(edit: &Edit) -> String {
                 "the log's creation of sub-tree {tree}, up to segment {segment}, does not count"
             )
         }
+        Edit::Event(event) => {
+            let what = match &event.what {
+                EventKind::Opened { .. } => "is opened",
+                EventKind::Dropped => "is dropped",
+                EventKind::Cleared => "is cleared",
+                EventKind::PartitionsDropped => "loses partitions",
+                EventKind::Ingested => "takes an ingestion",
+            };
+            format!(
+                "for streams of changes: number {}, keyspace {:?} {what}",
+                event.seq, event.keyspace
+            )
+        }
+        Edit::HistoryFrom { seq } => format!("streams of changes begin at number {seq} or later"),
+        Edit::Source { identity } => format!("a copy of the database {identity:016x}"),
     }
 }
 

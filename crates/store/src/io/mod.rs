@@ -239,6 +239,22 @@ impl Clock for SystemClock {
     }
 }
 
+/// Writes and syncs a file; replaces a leftover of that name.
+pub(crate) fn write_new(
+    fs: &dyn FileSystem,
+    path: &Path,
+    bytes: &[u8],
+) -> Result<Box<dyn WritableFile>> {
+    match retry("remove", path, || fs.remove_file(path)) {
+        Err(error) if error.is_missing() => {}
+        other => other?,
+    }
+    let mut file = retry("create", path, || fs.create(path))?;
+    write_all(file.as_mut(), path, bytes)?;
+    retry("fsync", path, || file.sync_all())?;
+    Ok(file)
+}
+
 /// Appends all of `bytes`; `path` is for the error.
 pub fn write_all(file: &mut dyn WritableFile, path: &Path, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {

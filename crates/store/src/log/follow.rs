@@ -24,7 +24,6 @@
 //! read to its end when it was removed.
 
 use std::{
-    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -51,6 +50,8 @@ pub(crate) struct Follower {
     start: LogStart,
     /// The segment that is being read; `None` before the first.
     current: Option<Current>,
+    /// The furthest place that anything read so far claims was durable.
+    claimed: Lsn,
 }
 
 /// The result of looking for the next record.
@@ -76,6 +77,8 @@ struct Current {
     reader: FrameReader,
     /// The end of the last record that was read.
     offset: u64,
+    /// The beginning of the last record that was read.
+    last: u64,
     /// Where a newer segment continues the log.
     cut: Lsn,
     /// The length of the file when what follows `offset` was last found to be torn.
@@ -100,7 +103,32 @@ impl Follower {
         identity: u64,
         start: LogStart,
     ) -> Self {
-        Self { fs: Arc::clone(fs), dir: dir.to_owned(), identity, start, current: None }
+        let (fs, dir) = (Arc::clone(fs), dir.to_owned());
+        Self { fs, dir, identity, start, current: None, claimed: 0 }
+    }
+
+    /// The furthest place that anything read so far claims was durable.
+    pub(crate) fn claimed(&self) -> Lsn {
+        self.claimed
+    }
+
+    /// Forgets what was read ahead of the records that were yielded: what the writer had not
+    /// committed when it was read may have been cut off and written anew since.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub(crate) fn refresh(&mut self) -> Result<()> {
+        let current = self.current.as_mut();
+        current.map_or(Ok(()), |current| current.reader.refresh().map(drop))
+    }
+
+    /// Takes the last record back that was yielded: the next call yields it again. Has no effect
+    /// the second time.
+    pub(crate) fn unread(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.offset = current.last;
+        }
     }
 
     /// The segment of the last record, or the one that the log is followed from.
@@ -113,6 +141,15 @@ impl Follower {
         self.current.as_ref().map_or(self.start.lsn, Current::lsn)
     }
 
+    /// Opens the first segment, if it is there, so that it can be read when it was removed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Follower::read`].
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        if self.current.is_none() { self.step().map(drop) } else { Ok(()) }
+    }
+
     /// The next record. Costs a look at the length of a file if there is one; without one, also a
     /// listing of the directory.
     ///
@@ -123,7 +160,7 @@ impl Follower {
     pub(crate) fn read(&mut self) -> Result<Next> {
         loop {
             if let Some(current) = &mut self.current
-                && let Some(record) = current.read()?
+                && let Some(record) = current.read(&mut self.claimed)?
             {
                 return Ok(Next::Record(record));
             }
@@ -169,12 +206,13 @@ impl Follower {
         let seed = FrameSeed::new(self.identity, header.id);
         let reader = match FrameReader::open(&*self.fs, &path, seed) {
             Ok(reader) => reader,
-            Err(error) if is_missing(&error) => return Ok(Step::Not(Next::Lagged)),
+            Err(error) if error.is_missing() => return Ok(Step::Not(Next::Lagged)),
             Err(error) => return Err(error),
         };
         let offset = SEGMENT_HEADER_BYTES as u64;
-        let (torn_in, fault) = (None, None);
-        self.current = Some(Current { header, path, reader, offset, cut, torn_in, fault });
+        let (last, torn_in, fault) = (offset, None, None);
+        self.claimed = self.claimed.max(header.synced);
+        self.current = Some(Current { header, path, reader, offset, last, cut, torn_in, fault });
         Ok(Step::Again)
     }
 
@@ -197,7 +235,7 @@ impl Follower {
         for id in ids {
             match read_segment(&*self.fs, &self.dir, self.identity, self.start, id) {
                 Ok(segment) => segments.push(segment),
-                Err(error) if is_missing(&error) => {}
+                Err(error) if error.is_missing() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -231,7 +269,7 @@ impl Follower {
                     let claim = reader.furthest_claim(SEGMENT_HEADER_BYTES as u64, base)?;
                     durable = durable.max(claim);
                 }
-                Err(error) if is_missing(&error) => {}
+                Err(error) if error.is_missing() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -251,8 +289,9 @@ impl Current {
         self.header.base + self.offset
     }
 
-    /// Reads the next record; `None` if there is no whole one.
-    fn read(&mut self) -> Result<Option<LogRecord>> {
+    /// Reads the next record; `None` if there is no whole one. Raises `claimed` to what the frames
+    /// claim was durable.
+    fn read(&mut self, claimed: &mut Lsn) -> Result<Option<LogRecord>> {
         let mut is_fresh = false;
         loop {
             let lsn = self.lsn();
@@ -265,7 +304,9 @@ impl Current {
                     return Ok(None);
                 }
                 Ok(FrameRead::Frame(frame, payload)) => {
+                    self.last = self.offset;
                     self.offset += frame.frame_bytes();
+                    *claimed = frame.synced.max(*claimed);
                     self.torn_in = None;
                     if !frame.is_mark() {
                         return Ok(Some(LogRecord { lsn, segment: self.header.id, payload }));
@@ -316,8 +357,4 @@ impl Current {
 fn lost(path: &Path, offset: u64, durable: Lsn, found: &str, lsn: Lsn) -> Error {
     let expected = format!("a whole log record, as the log was durable up to place {durable}");
     Error::corrupt(path, offset, expected, format!("{found}, at place {lsn}"))
-}
-
-fn is_missing(error: &Error) -> bool {
-    matches!(error, Error::Io(failure) if failure.source.kind() == ErrorKind::NotFound)
 }

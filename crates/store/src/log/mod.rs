@@ -10,6 +10,7 @@
 //! synced.
 
 pub(crate) mod batch;
+pub(crate) mod begin;
 pub(crate) mod follow;
 pub(crate) mod format;
 pub(crate) mod reader;

@@ -12,7 +12,7 @@ use std::path::Path;
 use super::{
     Lsn,
     format::segment::SEGMENT_VERSION,
-    frame::FrameSeed,
+    frame::{FRAME_HEADER_BYTES, FrameSeed},
     reader::{FrameRead, FrameReader},
     segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, parse_segment_name, segment_path},
 };
@@ -43,6 +43,13 @@ pub(crate) struct LogRecord {
     pub(crate) segment: FileId,
     /// Its payload, checked against its checksum only.
     pub(crate) payload: Vec<u8>,
+}
+
+impl LogRecord {
+    /// The place of the first byte after the record.
+    pub(crate) fn end(&self) -> Lsn {
+        self.lsn + (FRAME_HEADER_BYTES + self.payload.len()) as u64
+    }
 }
 
 /// What a replay found.

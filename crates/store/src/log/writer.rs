@@ -239,7 +239,6 @@ impl LogWriter {
     }
 
     /// Everything before this place is durable.
-    #[cfg(test)]
     pub(crate) fn durable_lsn(&self) -> Lsn {
         self.durable
     }

@@ -96,7 +96,11 @@ impl KnownCatalog {
             Edit::RemoveTable { id, .. } => self.remove_table(*id),
             Edit::LogFloor { segment, .. } => self.log_floor = self.log_floor.max(*segment),
             Edit::NextIds { tree, .. } => self.next_tree = self.next_tree.max(*tree),
-            Edit::LastSeq { .. } | Edit::Clock { .. } => {}
+            Edit::LastSeq { .. }
+            | Edit::Clock { .. }
+            | Edit::Event(_)
+            | Edit::HistoryFrom { .. }
+            | Edit::Source { .. } => {}
             Edit::CreatePartition { root, name, tree } => {
                 self.partitions.insert(*tree, (*root, name.clone()));
                 self.add_tree(*tree);

@@ -115,6 +115,63 @@ pub(crate) enum Edit {
         /// The last segment that may hold its creation.
         segment: FileId,
     },
+    /// A keyspace is changed as a whole by the other edits of the record: kept for streams of
+    /// changes.
+    Event(KeyspaceEvent),
+    /// Streams of changes cannot go over what was before this sequence number.
+    HistoryFrom {
+        /// The number.
+        seq: SeqNo,
+    },
+    /// The database takes the changes of another one.
+    Source {
+        /// The identity of that database; 0 for none.
+        identity: u64,
+    },
+}
+
+/// A change of a keyspace as a whole, which the log does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyspaceEvent {
+    /// Its sequence number, which no write has.
+    pub(crate) seq: SeqNo,
+    /// The name of the keyspace.
+    pub(crate) keyspace: String,
+    /// What happened to it.
+    pub(crate) what: EventKind,
+    /// The LSM trees that it lost, each with the name of its partition, which is empty for the
+    /// keyspace's own: the log may hold earlier writes into them.
+    pub(crate) gone: Vec<(TreeId, Box<[u8]>)>,
+}
+
+/// What happens to a keyspace as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    /// It has these options from now on, and is created if it did not exist.
+    Opened {
+        /// The options, as the engine encodes them.
+        options: Vec<u8>,
+    },
+    /// It is dropped.
+    Dropped,
+    /// It is emptied.
+    Cleared,
+    /// The partitions of [`KeyspaceEvent::gone`] are dropped.
+    PartitionsDropped,
+    /// It takes sorted entries that are not in the log.
+    Ingested,
+}
+
+impl KeyspaceEvent {
+    /// The bytes that it takes in the manifest, but for a few.
+    pub(crate) fn bytes(&self) -> u64 {
+        let options = match &self.what {
+            EventKind::Opened { options } => options.len(),
+            _ => 0,
+        };
+        let gone: usize = self.gone.iter().map(|(_, name)| name.len() + 8).sum();
+        (self.keyspace.len() + options + gone) as u64
+    }
 }
 
 /// Edits that hold together or not at all.

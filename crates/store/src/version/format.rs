@@ -8,7 +8,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::edit::{Edit, FILE_ID_END, VersionEdit};
+use super::edit::{Edit, EventKind, FILE_ID_END, KeyspaceEvent, VersionEdit};
 use crate::{
     error::{Error, Result},
     expiry::{Expiries, MILLIS_MAX},
@@ -287,6 +287,15 @@ impl Encoder {
             Edit::CreatePartition { .. } | Edit::DropPartition { .. } | Edit::RetireTree { .. } => {
                 self.partition_edit(edit);
             }
+            Edit::Event(event) => self.event(event),
+            Edit::HistoryFrom { seq } => {
+                self.u8(19);
+                self.u64(*seq);
+            }
+            Edit::Source { identity } => {
+                self.u8(20);
+                self.u64(*identity);
+            }
         }
     }
 
@@ -309,6 +318,27 @@ impl Encoder {
                 self.u64(*segment);
             }
             _ => {}
+        }
+    }
+
+    fn event(&mut self, event: &KeyspaceEvent) {
+        self.u8(18);
+        self.u64(event.seq);
+        self.string(event.keyspace.as_bytes());
+        match &event.what {
+            EventKind::Opened { options } => {
+                self.u8(0);
+                self.string(options);
+            }
+            EventKind::Dropped => self.u8(1),
+            EventKind::Cleared => self.u8(2),
+            EventKind::PartitionsDropped => self.u8(3),
+            EventKind::Ingested => self.u8(4),
+        }
+        self.u32(u32::try_from(event.gone.len()).expect("fewer than 2^32 LSM trees"));
+        for (tree, name) in &event.gone {
+            self.u32(*tree);
+            self.string(name);
         }
     }
 
@@ -431,7 +461,10 @@ impl<'a> Decoder<'a> {
                 Edit::DropPartition { root: self.u32("a sub-tree")?, name: self.partition_name()? }
             }
             12 => Edit::RetireTree { tree: self.u32("a sub-tree")?, segment: self.file_id()? },
-            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 17" }),
+            18 => Edit::Event(self.event()?),
+            19 => Edit::HistoryFrom { seq: self.u64_to(SEQ_END, "a number up to 2^56")? },
+            20 => Edit::Source { identity: self.u64("an identity")? },
+            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 20" }),
         })
     }
 
@@ -482,13 +515,38 @@ impl<'a> Decoder<'a> {
 
     fn create_keyspace(&mut self) -> Result<Edit, EditFault> {
         let id = self.u32("a keyspace")?;
-        let start = self.offset;
-        let name = self.string(NAME_BYTES_MAX, "a keyspace's name of up to 255 bytes")?;
-        let name = std::str::from_utf8(name)
-            .map_err(|_| EditFault { offset: start, expected: "a name in UTF-8" })?;
+        let name = self.keyspace_name()?;
         let options = self.string(usize::MAX, "options")?;
         let tree = self.u32("a sub-tree")?;
-        Ok(Edit::CreateKeyspace { id, name: name.to_owned(), options: options.to_vec(), tree })
+        Ok(Edit::CreateKeyspace { id, name, options: options.to_vec(), tree })
+    }
+
+    fn keyspace_name(&mut self) -> Result<String, EditFault> {
+        let start = self.offset;
+        let name = self.string(NAME_BYTES_MAX, "a keyspace's name of up to 255 bytes")?;
+        match std::str::from_utf8(name) {
+            Ok(name) => Ok(name.to_owned()),
+            Err(_) => Err(EditFault { offset: start, expected: "a name in UTF-8" }),
+        }
+    }
+
+    fn event(&mut self) -> Result<KeyspaceEvent, EditFault> {
+        let seq = self.u64_to(SEQ_END - 1, "a number below 2^56")?;
+        let keyspace = self.keyspace_name()?;
+        let start = self.offset;
+        let what = match self.u8("a kind of event")? {
+            0 => EventKind::Opened { options: self.string(usize::MAX, "options")?.to_vec() },
+            1 => EventKind::Dropped,
+            2 => EventKind::Cleared,
+            3 => EventKind::PartitionsDropped,
+            4 => EventKind::Ingested,
+            _ => return Err(EditFault { offset: start, expected: "a kind of event, 0 to 4" }),
+        };
+        let mut gone = Vec::new();
+        for _ in 0..self.u32("a number of sub-trees")? {
+            gone.push((self.u32("a sub-tree")?, self.partition_name()?));
+        }
+        Ok(KeyspaceEvent { seq, keyspace, what, gone })
     }
 
     fn table(&mut self, place: Option<TablePlace>) -> Result<TableMeta, EditFault> {

@@ -27,7 +27,7 @@ use crate::{
     error::{Error, NO_FILE, Result},
     io::{
         FileSystem, ReadMode, WritableFile, read_exact_at, read_only::NoFile, retry, sync_dir,
-        write_all,
+        write_all, write_new,
     },
     log::{
         frame::FrameSeed,
@@ -313,18 +313,6 @@ pub(crate) fn read_manifest(
 /// The path of the manifest `id` in `dir`.
 pub(crate) fn manifest_path(dir: &Path, id: FileId) -> PathBuf {
     dir.join(format!("MANIFEST-{id:06}"))
-}
-
-/// Writes and syncs a file; replaces a leftover of that name.
-fn write_new(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Box<dyn WritableFile>> {
-    match retry("remove", path, || fs.remove_file(path)) {
-        Err(Error::Io(failure)) if failure.source.kind() == ErrorKind::NotFound => {}
-        other => other?,
-    }
-    let mut file = retry("create", path, || fs.create(path))?;
-    write_all(file.as_mut(), path, bytes)?;
-    retry("fsync", path, || file.sync_all())?;
-    Ok(file)
 }
 
 /// Reads `CURRENT`; `None` if there is none.

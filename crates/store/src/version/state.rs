@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    edit::{Edit, VersionEdit},
+    edit::{Edit, KeyspaceEvent, VersionEdit},
     tracked::Tracked,
 };
 use crate::{
@@ -19,6 +19,13 @@ use crate::{
     table::TableMeta,
     types::{FileId, LEVELS_MAX, SeqNo, TreeId},
 };
+
+/// The largest number of events that are kept for streams of changes. A keyspace is seldom changed
+/// as a whole, and a stream that is this far back is better begun anew.
+const EVENTS_MAX: usize = 1024;
+
+/// The most bytes of the events that are kept. Each manifest is written with all of them.
+const EVENT_BYTES_MAX: u64 = 1 << 20;
 
 /// A keyspace, as the manifest knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,11 +82,30 @@ pub(crate) struct CatalogState {
     pub(crate) last_seq: SeqNo,
     /// The latest time by which the database has left out entries that had expired.
     pub(crate) clock_ms: Millis,
+    /// The newest changes of keyspaces as a whole, by their sequence numbers.
+    events: Tracked<SeqNo, Arc<KeyspaceEvent>>,
+    /// The bytes of the events.
+    event_bytes: u64,
+    /// All events of this sequence number and later are there, and the names of all LSM trees that
+    /// the log has writes into from there on.
+    pub(crate) history_from: SeqNo,
+    /// The identity of the database whose changes this one takes; 0 for none.
+    pub(crate) source: u64,
 }
 
-/// The identity; the log's floor and its place; the next file, LSM tree and keyspace; and the last
-/// sequence number; the clock.
-type Numbers = (u64, (FileId, Lsn), (FileId, TreeId, u32), SeqNo, Millis);
+/// The numbers of a catalog.
+#[derive(Clone, Copy)]
+struct Numbers {
+    identity: u64,
+    source: u64,
+    log: (FileId, Lsn),
+    /// The next file, LSM tree and keyspace.
+    next: (FileId, TreeId, u32),
+    last_seq: SeqNo,
+    clock_ms: Millis,
+    /// The bytes of the events, and where they begin.
+    history: (u64, SeqNo),
+}
 
 /// The catalog of a new database: empty, with a random identity.
 impl Default for CatalogState {
@@ -112,6 +138,10 @@ impl CatalogState {
             next_keyspace: 1,
             last_seq: 0,
             clock_ms: 0,
+            events: Tracked::default(),
+            event_bytes: 0,
+            history_from: 0,
+            source: 0,
         }
     }
 
@@ -128,6 +158,7 @@ impl CatalogState {
                 self.partitions.$end();
                 self.retired.$end();
                 self.trees.$end();
+                self.events.$end();
             }};
         }
         if outcome.is_err() {
@@ -144,14 +175,23 @@ impl CatalogState {
 
     /// All numbers of the catalog.
     fn numbers(&self) -> Numbers {
-        let ids = (self.next_file, self.next_tree, self.next_keyspace);
-        (self.identity, (self.log_floor, self.log_lsn), ids, self.last_seq, self.clock_ms)
+        Numbers {
+            identity: self.identity,
+            source: self.source,
+            log: (self.log_floor, self.log_lsn),
+            next: (self.next_file, self.next_tree, self.next_keyspace),
+            last_seq: self.last_seq,
+            clock_ms: self.clock_ms,
+            history: (self.event_bytes, self.history_from),
+        }
     }
 
-    fn set_numbers(&mut self, (identity, log, ids, last_seq, clock_ms): Numbers) {
-        (self.identity, self.last_seq, self.clock_ms) = (identity, last_seq, clock_ms);
-        (self.log_floor, self.log_lsn) = log;
-        (self.next_file, self.next_tree, self.next_keyspace) = ids;
+    fn set_numbers(&mut self, numbers: Numbers) {
+        (self.identity, self.source) = (numbers.identity, numbers.source);
+        (self.log_floor, self.log_lsn) = numbers.log;
+        (self.next_file, self.next_tree, self.next_keyspace) = numbers.next;
+        (self.last_seq, self.clock_ms) = (numbers.last_seq, numbers.clock_ms);
+        (self.event_bytes, self.history_from) = numbers.history;
     }
 
     /// One edit that makes this catalog from a blank one. O(tables).
@@ -182,6 +222,10 @@ impl CatalogState {
         });
         edits.push(Edit::LastSeq { seq: self.last_seq });
         edits.extend((self.clock_ms > 0).then_some(Edit::Clock { ms: self.clock_ms }));
+        edits.extend((self.source != 0).then_some(Edit::Source { identity: self.source }));
+        let seq = self.history_from;
+        edits.extend((seq > 0).then_some(Edit::HistoryFrom { seq }));
+        edits.extend(self.events.values().map(|event| Edit::Event(KeyspaceEvent::clone(event))));
         VersionEdit { edits }
     }
 
@@ -213,9 +257,25 @@ impl CatalogState {
         records
     }
 
-    /// The same contents as another database, whose log and manifests are told from this one's.
+    /// The same contents as another database, whose log and manifests are told from this one's, and
+    /// that may take this one's changes.
     pub(crate) fn with_new_identity(self) -> Self {
-        Self { identity: random_identity(), ..self }
+        Self { identity: random_identity(), source: self.identity, ..self }
+    }
+
+    /// The first event of this sequence number or a later one.
+    pub(crate) fn event_from(&self, seq: SeqNo) -> Option<&Arc<KeyspaceEvent>> {
+        self.events_from(seq).next()
+    }
+
+    /// The events of this sequence number and later, in order.
+    pub(crate) fn events_from(&self, seq: SeqNo) -> impl Iterator<Item = &Arc<KeyspaceEvent>> {
+        self.events.range(seq..).map(|(_, event)| event)
+    }
+
+    /// The sequence number of the last event; 0 if there is none.
+    pub(crate) fn last_event(&self) -> SeqNo {
+        self.events.keys().next_back().copied().unwrap_or(0)
     }
 
     /// Where the log that is still needed begins.
@@ -277,6 +337,44 @@ impl CatalogState {
             Edit::CreatePartition { root, name, tree } => self.create_partition(*root, name, *tree),
             Edit::DropPartition { root, name } => self.drop_partition(*root, name),
             Edit::RetireTree { tree, segment } => self.retire(*tree, *segment),
+            Edit::Event(event) => self.add_event(event),
+            Edit::HistoryFrom { seq } => {
+                advance(&mut self.history_from, *seq, "the begin of the history")?;
+                while let Some(first) = self.first_event().filter(|first| *first < *seq) {
+                    self.remove_event(first);
+                }
+                Ok(())
+            }
+            Edit::Source { identity } => {
+                self.source = *identity;
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps an event, and no more of the older ones than is allowed.
+    fn add_event(&mut self, event: &KeyspaceEvent) -> Result<(), String> {
+        let (seq, last) = (event.seq, self.last_event());
+        if seq <= last || seq < self.history_from {
+            return Err(format!("an event of number {seq} after {last}"));
+        }
+        self.event_bytes += event.bytes();
+        self.events.insert(seq, Arc::new(event.clone()));
+        while self.events.len() > EVENTS_MAX || self.event_bytes > EVENT_BYTES_MAX {
+            let Some(first) = self.first_event() else { break };
+            self.remove_event(first);
+            self.history_from = first + 1;
+        }
+        Ok(())
+    }
+
+    fn first_event(&self) -> Option<SeqNo> {
+        self.events.keys().next().copied()
+    }
+
+    fn remove_event(&mut self, seq: SeqNo) {
+        if let Some(event) = self.events.remove(&seq) {
+            self.event_bytes -= event.bytes();
         }
     }
 

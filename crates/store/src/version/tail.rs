@@ -9,7 +9,6 @@
 //! Nothing is written.
 
 use std::{
-    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -65,7 +64,7 @@ impl ManifestTail {
             let reader = match FrameReader::open(&**fs, &path, FrameSeed::new(0, 0)) {
                 Ok(reader) => reader,
                 // It was replaced since, or it is lost.
-                Err(error) if is_missing(&error) && missing != Some(current.id) => {
+                Err(error) if error.is_missing() && missing != Some(current.id) => {
                     missing = Some(current.id);
                     continue;
                 }
@@ -174,8 +173,4 @@ impl ManifestTail {
             Error::corrupt(&self.path, self.offset, "edits that fit those before them", found)
         })
     }
-}
-
-fn is_missing(error: &Error) -> bool {
-    matches!(error, Error::Io(failure) if failure.source.kind() == ErrorKind::NotFound)
 }

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use rhumb::{
-    Database, Error, KeyspaceOptions, Partitioning, PersistMode, TableOptions,
+    Database, Error, Keyspace, KeyspaceOptions, Partitioning, PersistMode, TableOptions,
     io::sim::{SimFs, SimRng},
 };
 
@@ -195,6 +195,20 @@ impl Writer {
         value
     }
 
+    /// Opens a keyspace, which takes a number if it is new or gets other options.
+    fn keyspace(&mut self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, Error> {
+        let db = self.db();
+        self.want(1, self.contents.clone());
+        let keyspace = db.keyspace(name, options)?;
+        self.wanted = None;
+        if db.stats().sequence_number == self.seq {
+            self.states.borrow_mut().at.remove(&(self.seq + 1));
+        } else {
+            self.seq += 1;
+        }
+        Ok(keyspace)
+    }
+
     fn write(&mut self) -> Result<(), Error> {
         let db = self.db();
         let (mut contents, mut batch) = (self.contents.clone(), db.batch());
@@ -203,7 +217,7 @@ impl Writer {
         let count = 1 + self.rng.index(6);
         for _ in 0..count {
             let name = self.any_name();
-            let keyspace = db.keyspace(name, options(name))?;
+            let keyspace = self.keyspace(name, options(name))?;
             let entries = contents.entry(name).or_default();
             let at = key(self.rng.index(KEYS));
             match self.rng.index(8) {
@@ -283,8 +297,8 @@ impl Writer {
     }
 
     fn ingest(&mut self) -> Result<(), Error> {
-        let (db, name) = (self.db(), self.any_name());
-        let keyspace = db.keyspace(name, options(name))?;
+        let name = self.any_name();
+        let keyspace = self.keyspace(name, options(name))?;
         let mut new = std::collections::BTreeMap::new();
         for _ in 0..1 + self.rng.index(20) {
             let at = key(self.rng.index(KEYS));
@@ -298,10 +312,10 @@ impl Writer {
     }
 
     fn change_options(&mut self) -> Result<(), Error> {
-        let (db, name) = (self.db(), self.any_name());
+        let name = self.any_name();
         let wanted = options(name);
         let block = Some([512, 1024][self.rng.index(2)]);
         let table = TableOptions { block_bytes: block, ..wanted.table };
-        db.keyspace(name, KeyspaceOptions { table, ..wanted }).map(drop)
+        self.keyspace(name, KeyspaceOptions { table, ..wanted }).map(drop)
     }
 }

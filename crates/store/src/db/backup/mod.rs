@@ -90,8 +90,7 @@ impl Core {
         let backups = Backups::create(Arc::clone(fs), target)?;
         let _lock = backups.lock()?;
         let points = backups.points()?;
-        self.flush()?;
-        let (content, identity) = self.content_and_identity();
+        let (content, identity) = self.flushed_content()?;
         if points.iter().any(|point| point.identity != identity) {
             let dir = backups.dir().display();
             let what = format!("{dir} has backups of another database: choose another directory");

@@ -111,8 +111,8 @@ enum Halt {
 /// compacted and no model is trained.
 pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let DatabaseBuilder { path: dir, options, functions, fs, clock } = builder;
-    let fs: Arc<dyn FileSystem> = Arc::new(ReadOnlyFs(fs));
-    let fs = hold_existing(&fs, &dir)?;
+    let cursor_fs = hold_existing(&fs, &dir)?;
+    let fs: Arc<dyn FileSystem> = Arc::new(ReadOnlyFs(Arc::clone(&cursor_fs)));
     let Some(mut tail) = ManifestTail::open(&fs, &dir)? else {
         return Err(no_database(&dir));
     };
@@ -164,6 +164,7 @@ pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         dir,
         options,
         functions,
+        cursor_fs,
         fs,
         clock,
     });

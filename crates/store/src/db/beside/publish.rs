@@ -97,6 +97,7 @@ impl Beside {
         }
         let new = next.new.into_iter().map(|inner| (Arc::clone(&inner.name), inner));
         catalog.keyspaces.extend(new);
+        core.shared.last_event.store(state.last_event(), Ordering::Release);
         catalog.state = state.clone();
         drop(catalog);
         self.created.unseen.clear();
