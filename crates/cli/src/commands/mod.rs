@@ -5,6 +5,7 @@
 
 mod backup;
 mod bench;
+mod changes;
 mod check;
 mod dump;
 mod entry;
@@ -16,6 +17,7 @@ mod maintenance;
 mod open;
 mod range;
 mod remote;
+mod replicate;
 mod salvage;
 mod serve;
 
@@ -44,6 +46,8 @@ pub(crate) enum Command {
     Checkpoint(maintenance::Checkpoint),
     Backup(backup::Backup),
     Restore(backup::Restore),
+    Changes(changes::ChangesCommand),
+    Replicate(replicate::Replicate),
     Salvage(salvage::Salvage),
     Drop(maintenance::Drop),
     Serve(Box<serve::Serve>),
@@ -71,6 +75,8 @@ impl Command {
             Self::Checkpoint(command) => command.run(out),
             Self::Backup(command) => command.run(out),
             Self::Restore(command) => command.run(out),
+            Self::Changes(command) => command.run(out),
+            Self::Replicate(command) => command.run(out),
             Self::Salvage(command) => command.run(out),
             Self::Drop(command) => command.run(out),
             Self::Serve(command) => command.run(out),

@@ -115,6 +115,15 @@ impl Commit {
         self.last_seq
     }
 
+    /// The bytes that it takes in the log.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Event(_) => 0,
+            Content::Writes { payload, .. } => payload.len(),
+        }
+    }
+
     /// The writes, in order; none if the commit changes a keyspace as a whole. Writes into a
     /// keyspace that was dropped before they were committed are left out: they have no effect.
     #[must_use]
