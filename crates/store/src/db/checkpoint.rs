@@ -106,6 +106,7 @@ impl Core {
     fn content_if_flushed(&self, flushed: SeqNo) -> Option<(Content, u64)> {
         // While the catalog is held, the levels are those of its state.
         let catalog = self.lock_catalog();
+        // planted: changes-copy-of-one-moment
         if catalog.state.last_event() > flushed {
             return None;
         }

@@ -184,6 +184,7 @@ impl Writer {
     /// Begins a new log segment after the present one. Returns its beginning.
     pub(super) fn rotate_log(&self, shared: &Shared, state: &mut WriteState) -> Result<LogFloor> {
         self.check_files(shared, state)?;
+        // planted: changes-segment-synced
         if self.keeper.has_cursors() {
             // Segments that are kept for longer than memtables need them are durable: otherwise
             // what a power cut leaves of them would lack writes that are in tables.
@@ -232,6 +233,7 @@ impl Writer {
     /// Wakes the streams of changes that wait for more. Costs a look at a list if there are none.
     #[inline]
     pub(crate) fn wake_waiting(&self, state: &mut WriteState) {
+        // planted: changes-woken
         if !state.waiting.is_empty() {
             let has_thread = self.committer.has_thread();
             for waker in state.waiting.drain(..).filter_map(|signal| signal.notify()) {

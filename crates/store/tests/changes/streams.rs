@@ -157,15 +157,22 @@ fn a_cursor_keeps_the_log_over_restarts_and_up_to_its_limit() {
         }
     }
     assert_eq!(numbers(&mut db.changes(1).unwrap()).len(), 21);
+    // Another cursor needs less.
+    drop(db.cursor("d", 1 << 20).unwrap());
+    db.flush().unwrap();
+    plain(&db).insert("x", "y").unwrap();
+    db.flush().unwrap();
+    assert_eq!(numbers(&mut db.changes(1).unwrap()).len(), 22);
     cursor.advance(10).unwrap();
     db.flush().unwrap();
     plain(&db).insert("x", "y").unwrap();
     db.flush().unwrap();
-    assert_eq!(numbers(&mut db.changes(10).unwrap()).len(), 13);
+    assert_eq!(numbers(&mut db.changes(10).unwrap()).len(), 14);
     assert!(matches!(db.changes(1), Err(Error::Lagged { .. })));
     // The limit is smaller than what is there.
     let cursor = db.cursor("c", 1000).unwrap();
     assert_eq!(db.cursors().unwrap()[0].keep_bytes, 1000);
+    assert!(db.remove_cursor("d").unwrap());
     plain(&db).insert("x", "z").unwrap();
     db.flush().unwrap();
     assert!(matches!(db.changes(cursor.position()), Err(Error::Lagged { .. })));
@@ -321,6 +328,41 @@ fn a_replica_takes_the_changes_of_its_source_alone() {
     // Once it was open for writes of its own, it is no copy any more.
     builder(&fs, "/copy").open().unwrap().close().unwrap();
     assert!(builder(&fs, "/copy").replica(true).open().is_err());
+}
+
+/// A writer counts, and creates a keyspace after each number: no copy has a keyspace without the
+/// number before it, from which a follower would go on.
+#[test]
+fn a_checkpoint_is_of_one_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db")).unwrap();
+    let keyspace = plain(&db);
+    keyspace.insert("n", "0").unwrap();
+    let writer = {
+        let db = db.clone();
+        std::thread::spawn(move || {
+            for n in 1..400_u32 {
+                keyspace.insert("n", n.to_string()).unwrap();
+                db.keyspace(&format!("made after {n:04}"), KeyspaceOptions::default()).unwrap();
+            }
+        })
+    };
+    for round in 0.. {
+        let copy = dir.path().join(format!("copy {round}"));
+        let is_last = writer.is_finished();
+        db.checkpoint(&copy).unwrap();
+        let copy = Database::builder(&copy).replica(true).open().unwrap();
+        let names = copy.keyspace_names();
+        let made = names.iter().filter_map(|name| name.strip_prefix("made after "));
+        let made: u32 = made.max().map_or(0, |n| n.parse().unwrap());
+        let counted = plain(&copy).get("n").unwrap().unwrap();
+        let counted: u32 = std::str::from_utf8(&counted).unwrap().parse().unwrap();
+        assert!(counted >= made, "{made} was made, and {counted} counted");
+        if is_last {
+            break;
+        }
+    }
+    writer.join().unwrap();
 }
 
 /// Writes into a keyspace that was dropped before they were committed have no effect, there and

@@ -179,6 +179,7 @@ impl Core {
 
     /// Changes a keyspace as a whole. Returns false if that was done already.
     fn apply_event(self: &Arc<Self>, commit: &Commit, event: &KeyspaceEvent) -> Result<bool> {
+        // planted: changes-event-synced
         let mut state = self.lock_to_change()?;
         if is_there(commit, state.next_seq)? {
             return Ok(false);
@@ -231,9 +232,11 @@ impl Core {
 
 /// Returns true if a commit is there already, where `next` is the number of the next write.
 fn is_there(commit: &Commit, next: SeqNo) -> Result<bool> {
+    // planted: changes-there
     if commit.last_seq < next {
         return Ok(true);
     }
+    // planted: changes-missing
     if commit.first_seq < next || next < commit.after {
         let what = format!(
             "a commit of the numbers {} to {}, which follows number {}, where the next is {next}",

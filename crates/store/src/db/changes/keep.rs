@@ -90,6 +90,7 @@ impl Core {
             let identity = self.lock_catalog().state.identity;
             let segments = begin::segments(&self.shared.fs, &self.shared.dir, identity)?;
             let starts = cursors.iter().map(|cursor| start_of(cursor, &segments, floor));
+            // planted: changes-kept
             Ok(starts.min().unwrap_or(floor))
         });
         kept.unwrap_or(0)
@@ -102,6 +103,7 @@ fn start_of(cursor: &cursor::CursorInfo, segments: &[SegmentBegin], floor: FileI
     let mut older: Vec<&SegmentBegin> = needed.iter().filter(|it| it.id < floor).collect();
     let mut bytes: u64 = older.iter().map(|it| it.file_bytes).sum();
     older.retain(|it| {
+        // planted: changes-limit
         let is_kept = bytes <= cursor.keep_bytes;
         if !is_kept {
             bytes -= it.file_bytes;

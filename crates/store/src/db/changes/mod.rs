@@ -335,6 +335,7 @@ impl Changes {
 
     /// Returns true if a record is not durable and has to be.
     fn must_wait(&self, record: &LogRecord) -> bool {
+        // planted: changes-durable
         self.is_durable_only && record.end() > self.bound.durable
     }
 
@@ -364,6 +365,7 @@ impl Changes {
 
     fn take_event(&mut self, event: Arc<KeyspaceEvent>) -> Commit {
         // Writes into what was dropped have no effect from here on.
+        // planted: changes-names-kept
         self.names.clear();
         self.commit(event.seq, event.seq, Content::Event(event))
     }
@@ -405,6 +407,7 @@ impl Changes {
         }
         for event in catalog.state.events_from(self.next) {
             let keyspace: Arc<str> = event.keyspace.as_str().into();
+            // planted: changes-gone-named
             for (tree, name) in &event.gone {
                 let (keyspace, partition) = (Arc::clone(&keyspace), Arc::from(&**name));
                 names.insert(*tree, TreeName { keyspace, partition });
