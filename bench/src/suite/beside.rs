@@ -21,9 +21,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use rhumb::{Database, Keyspace, KeyspaceOptions};
+use rhumb::{Change, Commit, Database, Keyspace, KeyspaceOptions};
 use serde_json::{Value as Json, json};
 
 use crate::{environment, options::parse_size, random::Rng, value::Values, workspace::Workspace};
@@ -55,6 +55,9 @@ pub struct BesideOptions {
     /// Size of the writer's memtables
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     pub memtable: u64,
+    /// Follow the writer's changes in a thread of this process, instead of processes that read
+    #[arg(long)]
+    pub stream: bool,
     /// How long a reader sleeps before it catches up again, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub pause_ms: u64,
@@ -164,12 +167,91 @@ fn write(options: &BesideOptions) -> Result<()> {
     let mut writer = Writer { options, db, keyspace, rng, versions };
     (0..options.pairs()).try_for_each(|pair| writer.put(pair))?;
     let before = writer.run()?;
+    if options.stream {
+        return follow(options, writer, before);
+    }
     let readers = (0..options.readers).map(|n| Reader::start(options, &path, n));
     let readers = readers.collect::<Result<Vec<_>>>()?;
     let beside = writer.run()?;
     let seen = readers.into_iter().map(Reader::end).collect::<Result<Vec<_>>>()?;
     let after = writer.run()?;
     print(options, [before, beside, after], &seen)
+}
+
+/// Writes beside a thread that takes every batch from the stream of changes, and verifies it.
+fn follow(options: &BesideOptions, mut writer: Writer<'_>, before: f64) -> Result<()> {
+    let (db, ends) = (writer.db.clone(), AtomicBool::new(false));
+    let mut changes = db.changes(db.stats().sequence_number + 1)?;
+    let mut stream = Stream { values: options.values()?, versions: writer.versions.clone() };
+    let (beside, commits, seconds) = thread::scope(|scope| {
+        let ends = &ends;
+        let following = scope.spawn(move || {
+            let (began, mut commits) = (Instant::now(), 0_u64);
+            loop {
+                let is_last = ends.load(Ordering::Acquire);
+                match changes.next_within(Duration::from_millis(10))? {
+                    Some(commit) => stream.take(&commit)?,
+                    None if is_last => return Ok((commits, began.elapsed().as_secs_f64())),
+                    None => continue,
+                }
+                commits += 1;
+            }
+        });
+        let beside = writer.run();
+        ends.store(true, Ordering::Release);
+        let followed: Result<(u64, f64)> = following.join().expect("the follower does not panic");
+        let (commits, seconds) = followed?;
+        anyhow::Ok((beside?, commits, seconds))
+    })?;
+    let after = writer.run()?;
+    let (alone, rate) = (f64::midpoint(before, after), commits as f64 / seconds);
+    let (writer_ratio, stream_ratio) = (beside / alone, rate / alone);
+    let mut out = io::stdout().lock();
+    if options.json {
+        writeln!(out, "{}", json!({ "environment": environment::describe() }))?;
+        let line = json!({
+            "suite": "beside", "subject": "rhumb", "stream": true, "seconds": options.seconds,
+            "keys": options.keys, "value_bytes": options.value_size,
+            "batches_per_second_before": before, "batches_per_second_beside": beside,
+            "batches_per_second_after": after, "stream_batches_per_second": rate,
+            "writer_ratio": writer_ratio, "stream_ratio": stream_ratio,
+        });
+        return Ok(writeln!(out, "{line}")?);
+    }
+    writeln!(
+        out,
+        "writer, batches of two a second: {before:.0} alone, {beside:.0} beside its stream, \
+         {after:.0} alone again: {writer_ratio:.3}; the stream: {rate:.0}, all right: \
+         {stream_ratio:.3} of the writer alone"
+    )?;
+    Ok(())
+}
+
+/// What the stream has shown.
+struct Stream {
+    values: Values,
+    versions: Vec<u32>,
+}
+
+impl Stream {
+    /// Verifies a batch: both halves are there, and it is the next of its pair.
+    fn take(&mut self, commit: &Commit) -> Result<()> {
+        let (mut pair, mut halves) = (0, 0);
+        for write in commit.writes() {
+            let Change::Insert { key, value } = write.change else {
+                bail!("number {} is no insertion", write.seq);
+            };
+            let number = key.get(1..).and_then(|key| key.try_into().ok()).map(u64::from_be_bytes);
+            pair = number.context("a key of another length")?;
+            let version = self.values.version_of(key, value);
+            let expected = self.versions.get(pair as usize).map(|before| before + 1);
+            ensure!(version == expected, "pair {pair}: {version:?}, where {expected:?} is next");
+            halves += 1;
+        }
+        ensure!(halves == 2, "a batch of {halves} writes");
+        self.versions[pair as usize] += 1;
+        Ok(())
+    }
 }
 
 /// A process that reads.

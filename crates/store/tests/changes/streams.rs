@@ -375,6 +375,7 @@ fn writes_into_what_was_dropped_keep_their_numbers() {
     db.checkpoint("/copy").unwrap();
     let _cursor = db.cursor("c", u64::MAX).unwrap();
     let mut changes = from_now(&db);
+    keyspace.insert("z", "0").unwrap();
     let mut batch = db.batch();
     batch.insert(&keyspace, "a", "1");
     batch.insert(&other, "b", "2");
@@ -383,8 +384,12 @@ fn writes_into_what_was_dropped_keep_their_numbers() {
     keyspace.insert("c", "3").unwrap();
     let commits: Vec<_> = std::iter::from_fn(|| changes.try_next().unwrap()).collect();
     let copy = builder(&fs, "/copy").replica(true).open().unwrap();
-    assert_eq!(copy.apply(&commits).unwrap(), 3);
+    assert_eq!(copy.apply(&commits).unwrap(), 4);
     assert_eq!(copy.stats().sequence_number, db.stats().sequence_number);
+    // Also from tables, and after another opening.
+    copy.flush().unwrap();
+    copy.close().unwrap();
+    let copy = builder(&fs, "/copy").replica(true).open().unwrap();
     for name in ["plain", "other"] {
         let entries = |db: &Database| {
             let keyspace = db.keyspace(name, KeyspaceOptions::default()).unwrap();
