@@ -379,8 +379,9 @@ fn writes_into_what_was_dropped_keep_their_numbers() {
     let mut batch = db.batch();
     batch.insert(&keyspace, "a", "1");
     batch.insert(&other, "b", "2");
+    let submitted = batch.submit().unwrap();
     keyspace.clear().unwrap();
-    batch.commit().unwrap();
+    submitted.finish().unwrap();
     keyspace.insert("c", "3").unwrap();
     let commits: Vec<_> = std::iter::from_fn(|| changes.try_next().unwrap()).collect();
     let copy = builder(&fs, "/copy").replica(true).open().unwrap();

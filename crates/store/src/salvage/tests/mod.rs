@@ -430,7 +430,7 @@ fn what_is_sound_is_brought_across_and_losses_are_listed() {
     println!(
         "{count} damaged stores: {lost} lost something, {losses} losses; {part} without a whole manifest"
     );
-    assert!(lost > count / 2, "only {lost} of {count} stores lost anything");
+    assert!(lost > count / 3, "only {lost} of {count} stores lost anything");
     assert!(part > count / 20, "only {part} of {count} manifests were damaged");
 }
 
