@@ -98,7 +98,8 @@ impl Rules {
     /// no longer synced by the log when its segment is given up; if the power fails then, the log
     /// has a gap.
     fn never_lags(self) -> bool {
-        !self.ingests && !(self.kills && self.cuts) && self.keep_bytes == u64::MAX
+        let is_both = self.kills && self.cuts;
+        !self.ingests && !is_both && self.keep_bytes == u64::MAX
     }
 }
 

@@ -100,7 +100,17 @@ pub struct Write<'c> {
 
 /// The writes of a commit, in order. [`Commit::writes`] returns it.
 #[derive(Clone)]
-pub struct Writes<'c>(Option<(&'c [u8], &'c HashMap<TreeId, TreeName>, SeqNo, BatchOps<'c>)>);
+pub struct Writes<'c>(Option<Rest<'c>>);
+
+/// What is left of the writes of a batch.
+#[derive(Clone)]
+struct Rest<'c> {
+    payload: &'c [u8],
+    names: &'c HashMap<TreeId, TreeName>,
+    /// The sequence number of the next write.
+    seq: SeqNo,
+    ops: BatchOps<'c>,
+}
 
 impl Commit {
     /// The sequence number of the first write.
@@ -131,7 +141,8 @@ impl Commit {
         Writes(match &self.content {
             Content::Event(_) => None,
             Content::Writes { payload, names } => {
-                Some((payload, names, self.first_seq, Batch::built(payload).ops()))
+                let ops = Batch::built(payload).ops();
+                Some(Rest { payload, names, seq: self.first_seq, ops })
             }
         })
     }
@@ -170,14 +181,14 @@ impl<'c> Iterator for Writes<'c> {
     type Item = Write<'c>;
 
     fn next(&mut self) -> Option<Write<'c>> {
-        let (payload, names, seq, ops) = self.0.as_mut()?;
+        let rest = self.0.as_mut()?;
         loop {
-            let op: BatchOp = ops.next()?;
-            let this = *seq;
-            *seq += 1;
-            if let Some(name) = names.get(&op.tree) {
-                let change = change_of(&op, payload);
-                return Some(Write { seq: this, keyspace: &name.keyspace, change });
+            let op: BatchOp = rest.ops.next()?;
+            let seq = rest.seq;
+            rest.seq += 1;
+            if let Some(name) = rest.names.get(&op.tree) {
+                let change = change_of(&op, rest.payload);
+                return Some(Write { seq, keyspace: &name.keyspace, change });
             }
         }
     }
