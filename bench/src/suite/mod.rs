@@ -30,6 +30,8 @@ pub mod readafterdelete;
 #[cfg(unix)]
 pub mod remote;
 #[cfg(feature = "rhumb")]
+pub mod series;
+#[cfg(feature = "rhumb")]
 pub mod training;
 pub mod transact;
 pub mod ycsb;

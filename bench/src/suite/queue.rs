@@ -105,8 +105,8 @@ pub fn run(engines: &[&dyn QueueEngine], options: &Options) -> Result<Report> {
     let cycles = options.run.keys.unwrap_or(usual);
     ensure!(cycles >= PARTS, "--keys are the cycles of {NAME} and must be at least {PARTS}");
     let tuning = Tuning {
-        cache_bytes: options.cache.map_or(CACHE_BYTES, |mebibytes| mebibytes << 20),
-        memtable_bytes: options.memtable << 20,
+        cache_bytes: options.cache.unwrap_or(CACHE_BYTES),
+        memtable_bytes: options.memtable,
         direct: false,
         compression: options.compression,
         block_bytes: options.block_size,

@@ -75,7 +75,7 @@ pub fn run(
         value_bytes: options.value_size,
     };
     let tuning = Tuning {
-        cache_bytes: options.cache.map_or(CACHE_BYTES, |mebibytes| mebibytes << 20),
+        cache_bytes: options.cache.unwrap_or(CACHE_BYTES),
         memtable_bytes: options.memtable,
         direct: false,
         compression: options.compression,

@@ -88,8 +88,8 @@ pub fn run(engines: &[&dyn TransactEngine], options: &Options) -> Result<Report>
     ensure!(keys >= 4 * threads as u64, "--keys of {NAME} are at least four for each thread");
     ensure!(options.value_size >= HEAD_BYTES, "values of {NAME} have {HEAD_BYTES} bytes or more");
     let tuning = Tuning {
-        cache_bytes: options.cache.map_or(CACHE_BYTES, |mebibytes| mebibytes << 20),
-        memtable_bytes: options.memtable << 20,
+        cache_bytes: options.cache.unwrap_or(CACHE_BYTES),
+        memtable_bytes: options.memtable,
         direct: false,
         compression: options.compression,
         block_bytes: options.block_size,

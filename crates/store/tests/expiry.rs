@@ -3,7 +3,8 @@
 //!
 //! `RHUMB_EXPIRY_ROUNDS=n` sets the rounds of the histories against a model (100,000 is a long
 //! run),
-//! `RHUMB_EXPIRY_ENTRIES=n` the entries that expire in order (1,000,000 is a long run).
+//! `RHUMB_EXPIRY_ENTRIES=n` the entries that expire in order (1,000,000 is a long run), and
+//! `RHUMB_EXPIRY_READS=n` the reads of them at each of 21 moments (500,000 is a long run).
 
 use std::{
     collections::BTreeMap,
@@ -399,6 +400,7 @@ fn what_was_written_over_stays_so() {
 #[test]
 fn what_expires_in_order_leaves_with_whole_tables() {
     let entries = number("RHUMB_EXPIRY_ENTRIES").unwrap_or(5_000);
+    let reads = number("RHUMB_EXPIRY_READS").unwrap_or(200);
     let (fs, clock) = (SimFs::new(3), SimClock::new());
     let table_bytes = 100 * entries / 40;
     let sizes = |builder: DatabaseBuilder| {
@@ -423,7 +425,7 @@ fn what_expires_in_order_leaves_with_whole_tables() {
         clock.set_wall_ms(begun + 9_999 + expired);
         // A pool looks by itself. Without one, any write of the database does.
         other.insert("", "").unwrap();
-        for _ in 0..200 {
+        for _ in 0..reads {
             let n = random.below(entries);
             let found = keyspace.get(n.to_be_bytes()).unwrap();
             assert_eq!(
