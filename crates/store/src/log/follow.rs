@@ -31,7 +31,7 @@ use std::{
 
 use super::{
     Lsn,
-    frame::FrameSeed,
+    frame::{FrameHeader, FrameSeed},
     reader::{FrameFault, FrameRead, FrameReader},
     recovery::{LogRecord, LogStart, Segment, cut_segments, read_segment},
     segment::{SEGMENT_HEADER_BYTES, SegmentHeader, parse_segment_name, segment_path},
@@ -76,6 +76,10 @@ struct Current {
     reader: FrameReader,
     /// The end of the last record that was read.
     offset: u64,
+    /// Where that record begins, and its header; `None` before the first.
+    last: Option<(u64, FrameHeader)>,
+    /// True if that record was cut off since.
+    is_undone: bool,
     /// Where a newer segment continues the log.
     cut: Lsn,
     /// The length of the file when what follows `offset` was last found to be torn.
@@ -127,6 +131,9 @@ impl Follower {
             {
                 return Ok(Next::Record(record));
             }
+            if self.current.as_ref().is_some_and(|current| current.is_undone) {
+                return Ok(Next::Undone);
+            }
             match self.step()? {
                 Step::Again => {}
                 Step::Not(next) => return Ok(next),
@@ -173,8 +180,17 @@ impl Follower {
             Err(error) => return Err(error),
         };
         let offset = SEGMENT_HEADER_BYTES as u64;
-        let (torn_in, fault) = (None, None);
-        self.current = Some(Current { header, path, reader, offset, cut, torn_in, fault });
+        self.current = Some(Current {
+            header,
+            path,
+            reader,
+            offset,
+            last: None,
+            is_undone: false,
+            cut,
+            torn_in: None,
+            fault: None,
+        });
         Ok(Step::Again)
     }
 
@@ -251,12 +267,28 @@ impl Current {
         self.header.base + self.offset
     }
 
-    /// Reads the next record; `None` if there is no whole one.
+    /// Looks at the file's length again. Notes if the last record that was read is not there any
+    /// more: it was cut off, whether or not others have taken its place by now.
+    fn refresh(&mut self) -> Result<()> {
+        let file_bytes = self.reader.refresh()?;
+        self.is_undone |= match self.last {
+            Some((at, header)) if file_bytes >= self.offset => match self.reader.header_at(at) {
+                Ok(found) => found != Some(header),
+                // It was cut off while it was read.
+                Err(error) if error.is_corruption() => true,
+                Err(error) => return Err(error),
+            },
+            _ => file_bytes < self.offset,
+        };
+        Ok(())
+    }
+
+    /// Reads the next record; `None` if there is no whole one, or the last one is undone.
     fn read(&mut self) -> Result<Option<LogRecord>> {
         let mut is_fresh = false;
         loop {
             let lsn = self.lsn();
-            if lsn >= self.cut {
+            if lsn >= self.cut || self.is_undone {
                 return Ok(None);
             }
             self.fault = None;
@@ -265,6 +297,7 @@ impl Current {
                     return Ok(None);
                 }
                 Ok(FrameRead::Frame(frame, payload)) => {
+                    self.last = Some((self.offset, frame));
                     self.offset += frame.frame_bytes();
                     self.torn_in = None;
                     if !frame.is_mark() {
@@ -275,7 +308,7 @@ impl Current {
                 // at.
                 _ if !is_fresh => {
                     is_fresh = true;
-                    self.reader.refresh()?;
+                    self.refresh()?;
                 }
                 Ok(FrameRead::End) => return Ok(None),
                 Ok(FrameRead::Fault(fault)) => {
