@@ -38,6 +38,15 @@ fn pairs(keyspace: &Keyspace) -> Vec<(Vec<u8>, Vec<u8>)> {
     pairs.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
 
+/// Forgets what is to be done meanwhile when it is dropped, also by a test that fails.
+struct Cleared;
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        clear_meanwhile();
+    }
+}
+
 /// A partition that was dropped and created again is a new one: the log has no more than the
 /// creation, the manifest the drop. A reader that meets the creation first, and fails before it
 /// meets the drop, shows what was before the drop.
@@ -76,8 +85,10 @@ fn a_creation_of_a_taken_name_waits_for_the_drop() {
                     failing.set_failing(true);
                 }
             });
-            let outcome = reader.catch_up();
-            clear_meanwhile();
+            let outcome = {
+                let _cleared = Cleared;
+                reader.catch_up()
+            };
             process.set_failing(false);
             failures += u32::from(outcome.is_err());
             for is_again in [false, true] {
