@@ -46,8 +46,8 @@ impl Coverage {
         counter.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Prints the counts, and checks that none is 0.
-    pub(crate) fn report(&self, what: &str) {
+    /// Prints the counts, and checks that none is 0, if there were enough histories to meet all.
+    pub(crate) fn report(&self, what: &str, is_long: bool) {
         let counts = [
             ("steps", &self.steps),
             ("partitions dropped", &self.partitions_dropped),
@@ -64,7 +64,7 @@ impl Coverage {
         println!("{late} points of backups that had failed");
         println!("{what}: {}", counts.map(|(name, count)| format!("{count} {name}")).join(", "));
         for (name, count) in counts {
-            assert!(count > 0, "no {name} in all these histories");
+            assert!(count > 0 || !is_long, "no {name} in all these histories");
         }
     }
 }
