@@ -1,5 +1,5 @@
-//! Damage at rest: bytes of a closed or killed database change, in every kind of file. Every open
-//! and every read that follows is right or an error; nothing panics, and `check` finds everything
+//! Damage at rest: bytes of a closed or killed database, or of a backup, change, in every kind of
+//! file. Every open and every read that follows is right or an error; nothing panics, and `check` finds everything
 //! that matters.
 //!
 //! `RHUMB_BIT_FLIPS` sets the number of changes, `RHUMB_SEED` repeats one of them. Two kinds of
@@ -20,7 +20,7 @@ use std::{
 };
 
 use rhumb::{
-    BlockIndexKind, Compression, Database, Error, Keyspace, KeyspaceOptions, Partitioning,
+    Backups, BlockIndexKind, Compression, Database, Error, Keyspace, KeyspaceOptions, Partitioning,
     PersistMode, StringCoding, TableOptions,
     error::IoFailure,
     inspect::{CheckReport, Inspector},
@@ -34,6 +34,8 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 type Files = Vec<(PathBuf, Vec<u8>)>;
 
 const DIR: &str = "/db";
+const BACKUP: &str = "/backup";
+const RESTORED: &str = "/restored";
 
 /// The number of writes that are in the log and in no table; their keys begin with
 /// [`LOGGED_PREFIX`].
@@ -77,6 +79,8 @@ fn expires(value: &[u8]) -> Option<SystemTime> {
 
 /// The files of a process that was killed, and the contents of each keyspace: tables in two levels,
 /// large values, tombstones of keys and ranges, and writes that are in the log alone.
+///
+/// The files of a backup of the same contents come with them.
 fn build() -> (Files, Map) {
     let fs = SimFs::new(1);
     let builder = Database::builder(DIR).file_system(Arc::new(fs.clone()));
@@ -129,15 +133,22 @@ fn build() -> (Files, Map) {
     }
     let killed = fs.kill();
     drop((keyspaces, db));
-    let paths = killed.files(Path::new(DIR)).into_iter();
-    let files = paths.map(|path| (path.clone(), killed.content(&path).unwrap()));
+    let backed_up = killed.copy();
+    assert_eq!(open(&backed_up).unwrap().backup(BACKUP).unwrap().number, 1);
+    let of = |fs: &SimFs, dir: &str| -> Files {
+        let paths = fs.files(Path::new(dir)).into_iter();
+        paths.map(|path| (path.clone(), fs.content(&path).unwrap())).collect()
+    };
+    let files = of(&killed, DIR).into_iter().chain(of(&backed_up, BACKUP));
     (files.filter(|(_, bytes)| !bytes.is_empty()).collect(), map)
 }
 
 /// A disk that holds `files`.
 fn disk_of(files: &Files) -> SimFs {
     let fs = SimFs::new(1);
-    fs.create_dir_all(Path::new(DIR)).unwrap();
+    for dir in [DIR, BACKUP] {
+        fs.create_dir_all(Path::new(dir)).unwrap();
+    }
     for (path, bytes) in files {
         write_all(&mut *fs.create(path).unwrap(), path, bytes).unwrap();
     }
@@ -216,6 +227,36 @@ fn judge(fs: &SimFs, damaged: &Path, is_cut: bool, map: &Map) -> Result<Verdict,
         errors += scan_all(&keyspace, map, &kept)?;
     }
     verdict(&report, errors, lost)
+}
+
+/// Verifies and restores the point of the backup. What is damaged is neither verified nor restored,
+/// and leaves nothing behind.
+fn judge_backup(fs: &SimFs, map: &Map) -> Result<Verdict, String> {
+    let backups = Backups::open_on(Arc::new(fs.clone()), Path::new(BACKUP));
+    let backups = backups.map_err(|error| error.to_string())?;
+    let (verified, restored) = (backups.verify(1), backups.restore(1, RESTORED));
+    match (verified, restored) {
+        (Ok(()), Ok(())) => {}
+        (Err(found), Err(refused)) if found.is_corruption() && refused.is_corruption() => {
+            let left = fs.files(Path::new(RESTORED));
+            return if left.is_empty() {
+                Ok(Verdict::Found)
+            } else {
+                Err(format!("left {left:?}"))
+            };
+        }
+        other => return Err(format!("verified and restored: {other:?}")),
+    }
+    let db = Database::builder(RESTORED).file_system(Arc::new(fs.clone()));
+    let db = db.background_threads(0).open().map_err(|error| error.to_string())?;
+    for name in KEYSPACES {
+        let keyspace = db.keyspace(name, options(name)).map_err(|error| error.to_string())?;
+        let errors = read_all(&keyspace, map, &|_| true)? + scan_all(&keyspace, map, &|_| true)?;
+        if errors > 0 {
+            return Err(format!("{errors} reads of what was restored failed"));
+        }
+    }
+    Ok(Verdict::Harmless)
 }
 
 fn is_missing(failure: &IoFailure) -> bool {
@@ -305,7 +346,8 @@ fn number(name: &str) -> Option<u64> {
 fn damage_is_found_or_harmless() {
     let (files, map) = build();
     assert_eq!(judge(&disk_of(&files), Path::new("none"), false, &map), Ok(Verdict::Harmless));
-    let kinds = ["CURRENT", "MANIFEST-", ".log", ".sst", ".val"];
+    assert_eq!(judge_backup(&disk_of(&files), &map), Ok(Verdict::Harmless));
+    let kinds = ["CURRENT", "MANIFEST-", ".log", ".sst", ".val", ".point"];
     for kind in kinds {
         let is_there = files.iter().any(|(path, _)| path.to_string_lossy().contains(kind));
         assert!(is_there, "no {kind} file");
@@ -314,7 +356,11 @@ fn damage_is_found_or_harmless() {
         let (path, bytes, what) = damage(&files, &mut Random::new(seed));
         let fs = disk_of(&files);
         fs.set_content(&path, bytes).unwrap();
-        judge(&fs, &path, what.starts_with("cut"), &map).unwrap_or_else(|broken| {
+        let verdict = match path.starts_with(BACKUP) {
+            true => judge_backup(&fs, &map),
+            false => judge(&fs, &path, what.starts_with("cut"), &map),
+        };
+        verdict.unwrap_or_else(|broken| {
             panic!("RHUMB_SEED={seed}: {}: {what}: {broken}", path.display())
         })
     };

@@ -224,8 +224,18 @@ impl Core {
     ) {
         let partitions = root.partition_map();
         let (root, view) = (Arc::clone(root), None);
-        inner.retired.lock().push(Retired { root, partitions, view, until });
-        self.retiring.lock().push(Arc::downgrade(inner));
+        self.retire(inner, Retired { root, partitions, view, until });
+    }
+
+    /// Keeps former contents of a keyspace for the snapshots that see them.
+    pub(super) fn retire(&self, inner: &Arc<KeyspaceInner>, retired: Retired) {
+        // The order of the locks is that of `release_retired`.
+        let mut retiring = self.retiring.lock();
+        let mut all = inner.retired.lock();
+        if all.is_empty() {
+            retiring.push(Arc::downgrade(inner));
+        }
+        all.push(retired);
     }
 
     /// Makes the drop of the LSM trees `gone` at sequence number `at` visible, and gives up their
@@ -261,14 +271,21 @@ impl Core {
         if retiring.is_empty() {
             return;
         }
+        // A drop that is not visible yet may be younger than a snapshot that begins now. So the
+        // number comes before the list: a snapshot that is not in it has at least this number.
+        let now = self.writer.visible_seq();
+        let live = self.snapshots.list();
         let mut released = Vec::new();
         retiring.retain(|inner| {
             let Some(inner) = Weak::upgrade(inner) else { return false };
             let mut retired = inner.retired.lock();
-            // A drop that is not visible yet may be younger than a snapshot that begins now.
-            let oldest = self.snapshots.oldest(|| self.writer.visible_seq());
-            let kept = retired.iter().position(|r| oldest < r.until).unwrap_or(retired.len());
-            released.extend(retired.drain(..kept));
+            let mut since = 0;
+            released.extend(retired.extract_if(.., |retired| {
+                let seen = since..retired.until;
+                since = retired.until;
+                let at = live.partition_point(|seq| *seq < seen.start);
+                now >= seen.end && live.get(at).is_none_or(|seq| !seen.contains(seq))
+            }));
             !retired.is_empty()
         });
         drop(retiring);

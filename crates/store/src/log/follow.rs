@@ -30,7 +30,7 @@ use std::{
 
 use super::{
     Lsn,
-    frame::FrameSeed,
+    frame::{FrameHeader, FrameSeed},
     reader::{FrameFault, FrameRead, FrameReader},
     recovery::{LogRecord, LogStart, Segment, cut_segments, read_segment},
     segment::{SEGMENT_HEADER_BYTES, SegmentHeader, parse_segment_name, segment_path},
@@ -77,8 +77,10 @@ struct Current {
     reader: FrameReader,
     /// The end of the last record that was read.
     offset: u64,
-    /// The beginning of the last record that was read.
-    last: u64,
+    /// Where that record begins, and its header; `None` before the first.
+    last: Option<(u64, FrameHeader)>,
+    /// True if that record was cut off since.
+    is_undone: bool,
     /// Where a newer segment continues the log.
     cut: Lsn,
     /// The length of the file when what follows `offset` was last found to be torn.
@@ -119,16 +121,25 @@ impl Follower {
     ///
     /// [`Error::Io`].
     pub(crate) fn refresh(&mut self) -> Result<()> {
-        let current = self.current.as_mut();
-        current.map_or(Ok(()), |current| current.reader.refresh().map(drop))
+        self.current.as_mut().map_or(Ok(()), Current::refresh)
     }
 
-    /// Takes the last record back that was yielded: the next call yields it again. Has no effect
-    /// the second time.
+    /// Takes the last record back that was yielded: the next call yields what is there then.
     pub(crate) fn unread(&mut self) {
-        if let Some(current) = &mut self.current {
-            current.offset = current.last;
+        if let Some(current) = &mut self.current
+            && let Some((at, _)) = current.last.take()
+        {
+            current.offset = at;
         }
+    }
+
+    /// Opens the first segment, if it is there, so that it can be read when it was removed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Follower::read`].
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        if self.current.is_none() { self.step().map(drop) } else { Ok(()) }
     }
 
     /// The segment of the last record, or the one that the log is followed from.
@@ -139,15 +150,6 @@ impl Follower {
     /// The place up to which the log was read.
     pub(crate) fn lsn(&self) -> Lsn {
         self.current.as_ref().map_or(self.start.lsn, Current::lsn)
-    }
-
-    /// Opens the first segment, if it is there, so that it can be read when it was removed.
-    ///
-    /// # Errors
-    ///
-    /// As [`Follower::read`].
-    pub(crate) fn begin(&mut self) -> Result<()> {
-        if self.current.is_none() { self.step().map(drop) } else { Ok(()) }
     }
 
     /// The next record. Costs a look at the length of a file if there is one; without one, also a
@@ -163,6 +165,9 @@ impl Follower {
                 && let Some(record) = current.read(&mut self.claimed)?
             {
                 return Ok(Next::Record(record));
+            }
+            if self.current.as_ref().is_some_and(|current| current.is_undone) {
+                return Ok(Next::Undone);
             }
             match self.step()? {
                 Step::Again => {}
@@ -210,9 +215,18 @@ impl Follower {
             Err(error) => return Err(error),
         };
         let offset = SEGMENT_HEADER_BYTES as u64;
-        let (last, torn_in, fault) = (offset, None, None);
         self.claimed = self.claimed.max(header.synced);
-        self.current = Some(Current { header, path, reader, offset, last, cut, torn_in, fault });
+        self.current = Some(Current {
+            header,
+            path,
+            reader,
+            offset,
+            last: None,
+            is_undone: false,
+            cut,
+            torn_in: None,
+            fault: None,
+        });
         Ok(Step::Again)
     }
 
@@ -289,13 +303,29 @@ impl Current {
         self.header.base + self.offset
     }
 
-    /// Reads the next record; `None` if there is no whole one. Raises `claimed` to what the frames
-    /// claim was durable.
+    /// Looks at the file's length again. Notes if the last record that was read is not there any
+    /// more: it was cut off, whether or not others have taken its place by now.
+    fn refresh(&mut self) -> Result<()> {
+        let file_bytes = self.reader.refresh()?;
+        self.is_undone |= match self.last {
+            Some((at, header)) if file_bytes >= self.offset => match self.reader.header_at(at) {
+                Ok(found) => found != Some(header),
+                // It was cut off while it was read.
+                Err(error) if error.is_corruption() => true,
+                Err(error) => return Err(error),
+            },
+            _ => file_bytes < self.offset,
+        };
+        Ok(())
+    }
+
+    /// Reads the next record; `None` if there is no whole one, or the last one is undone. Raises
+    /// `claimed` to what the frames claim was durable.
     fn read(&mut self, claimed: &mut Lsn) -> Result<Option<LogRecord>> {
         let mut is_fresh = false;
         loop {
             let lsn = self.lsn();
-            if lsn >= self.cut {
+            if lsn >= self.cut || self.is_undone {
                 return Ok(None);
             }
             self.fault = None;
@@ -304,7 +334,7 @@ impl Current {
                     return Ok(None);
                 }
                 Ok(FrameRead::Frame(frame, payload)) => {
-                    self.last = self.offset;
+                    self.last = Some((self.offset, frame));
                     self.offset += frame.frame_bytes();
                     *claimed = frame.synced.max(*claimed);
                     self.torn_in = None;
@@ -316,7 +346,7 @@ impl Current {
                 // at.
                 _ if !is_fresh => {
                     is_fresh = true;
-                    self.reader.refresh()?;
+                    self.refresh()?;
                 }
                 Ok(FrameRead::End) => return Ok(None),
                 Ok(FrameRead::Fault(fault)) => {

@@ -124,6 +124,13 @@ impl FrameReader {
         Ok(&self.window[start..start + len])
     }
 
+    /// The header of the frame at `offset`; `None` if there is none.
+    pub(crate) fn header_at(&mut self, offset: u64) -> Result<Option<FrameHeader>> {
+        let seed = self.seed;
+        let header = self.bytes(offset, FRAME_HEADER_BYTES)?.first_chunk();
+        Ok(header.and_then(|header| FrameHeader::decode(header, seed, offset)))
+    }
+
     /// Reads what is at `offset`.
     pub(crate) fn frame_at(&mut self, offset: u64) -> Result<FrameRead> {
         let seed = self.seed;

@@ -21,6 +21,10 @@ use crate::{
 /// disks have no smaller sectors that fail alone.
 const UNREADABLE_BYTES: usize = 4096;
 
+/// No file has bytes from this offset on, by the limits of all systems, and a place within a table
+/// may be added to it.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
 /// A part of a file that the system could not read.
 #[derive(Clone, Debug)]
 pub(super) struct Unreadable {
@@ -166,10 +170,10 @@ impl Region {
         Some(Self { file, path: path.to_owned(), base: 0, len })
     }
 
-    /// The part of `len` bytes from `base` on, as far as it is there.
+    /// The part of `len` bytes from `base` on, as far as it is there. `base` may be any number.
     pub(super) fn part(&self, base: u64, len: u64) -> Self {
         let len = len.min(self.len.saturating_sub(base));
-        Self { base: self.base + base, len, ..self.clone() }
+        Self { base: self.base.saturating_add(base).min(OFFSET_MAX), len, ..self.clone() }
     }
 
     /// Appends up to `len` bytes from `offset` of the region on; fewer at its end.

@@ -182,7 +182,7 @@ impl TableStream {
         // A file that was cut off had more bytes once.
         let len = table.meta.as_ref().map_or(table.region.len, |meta| meta.file_bytes);
         let len = if table.is_data_known { table.data_bytes } else { len };
-        let bytes = (table.region.base + len).saturating_sub(offset);
+        let bytes = table.region.base.saturating_add(len).saturating_sub(offset);
         self.lose(offset, bytes, missing, None, report);
         Ok(())
     }

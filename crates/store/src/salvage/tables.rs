@@ -229,7 +229,7 @@ fn carve(
     let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
     for (_, meta) in known.tables.values() {
         if let Some(place) = meta.place.filter(|place| place.file == file_id) {
-            taken.insert(place.offset, place.offset + meta.file_bytes);
+            taken.insert(place.offset, place.offset.saturating_add(meta.file_bytes));
         }
     }
     for end in (1..=file.len / FILE_ALIGN_BYTES as u64).map(|n| n * FILE_ALIGN_BYTES as u64) {

@@ -11,6 +11,7 @@
 
 mod process;
 mod readers;
+mod scenes;
 mod writer;
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc};

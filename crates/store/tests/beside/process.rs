@@ -59,6 +59,8 @@ fn meanwhile(role: Role) {
 pub(crate) struct Process {
     role: Role,
     is_dead: AtomicBool,
+    /// True while all its calls fail.
+    is_failing: AtomicBool,
     /// The number of changes that it may still make.
     changes_left: AtomicU64,
     /// What the system releases when the process is gone.
@@ -79,6 +81,7 @@ impl Process {
         Arc::new(Self {
             role,
             is_dead: AtomicBool::new(false),
+            is_failing: AtomicBool::new(false),
             changes_left: AtomicU64::new(changes),
             locks: Mutex::default(),
         })
@@ -94,7 +97,15 @@ impl Process {
         self.is_dead.load(Ordering::Relaxed)
     }
 
+    /// From now on its calls fail, or do not.
+    pub(crate) fn set_failing(&self, is_failing: bool) {
+        self.is_failing.store(is_failing, Ordering::Relaxed);
+    }
+
     fn live(&self) -> io::Result<()> {
+        if self.is_failing.load(Ordering::Relaxed) {
+            return Err(io::Error::other("a fault"));
+        }
         if self.is_dead() { Err(io::Error::other("the process is dead")) } else { Ok(()) }
     }
 

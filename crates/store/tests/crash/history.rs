@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rhumb::{PersistMode, io::sim::SimRng};
 
+use super::oracle::is_inside;
+
 /// When an entry with this value expires: some do, in the next century.
 pub(crate) fn expires(value: &[u8]) -> Option<SystemTime> {
     (value.len() % 4 == 1).then(|| UNIX_EPOCH + Duration::from_secs(5_000_000_000))
@@ -34,6 +36,73 @@ pub(crate) enum Change {
         from: Vec<u8>,
         to: Option<Vec<u8>>,
     },
+}
+
+impl Change {
+    pub(crate) fn keyspace(&self) -> usize {
+        match self {
+            Self::Put { keyspace, .. }
+            | Self::Remove { keyspace, .. }
+            | Self::RemoveRange { keyspace, .. } => *keyspace,
+        }
+    }
+
+    /// The keyspace and the first key that it is about.
+    fn first_key(&self) -> (usize, Vec<u8>) {
+        let key = match self {
+            Self::Put { key, .. } | Self::Remove { key, .. } => key,
+            Self::RemoveRange { from, .. } => from,
+        };
+        (self.keyspace(), key.clone())
+    }
+
+    /// Returns true if it changes a key, or may.
+    fn touches(&self, at: usize, key: &Vec<u8>) -> bool {
+        at == self.keyspace()
+            && match self {
+                Self::Put { key: own, .. } | Self::Remove { key: own, .. } => own == key,
+                Self::RemoveRange { from, to, .. } => is_inside(key, from, to),
+            }
+    }
+}
+
+/// A transaction: reads, writes, writes that are taken back, more writes, a write of another, and
+/// its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Transaction {
+    pub(crate) is_serializable: bool,
+    pub(crate) reads: Vec<(usize, Vec<u8>)>,
+    /// One or more, the first of which is of one key.
+    pub(crate) first: Vec<Change>,
+    /// Those between a savepoint and the return to it.
+    pub(crate) undone: Vec<Change>,
+    pub(crate) then: Vec<Change>,
+    /// Of one key, without the transaction, before its commit.
+    pub(crate) other: Option<Change>,
+    /// False if it is dropped.
+    pub(crate) commits: bool,
+    pub(crate) durability: Option<PersistMode>,
+}
+
+impl Transaction {
+    /// What it writes.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = &Change> {
+        self.first.iter().chain(&self.then)
+    }
+
+    /// Returns true if its commit depends on what the other writes.
+    pub(crate) fn conflicts(&self) -> bool {
+        let (keyspace, key) = match &self.other {
+            Some(Change::Put { keyspace, key, .. } | Change::Remove { keyspace, key }) => {
+                (*keyspace, key)
+            }
+            _ => return false,
+        };
+        // It reads all of the keyspace that it writes to first.
+        let is_read = keyspace == self.first[0].keyspace()
+            || self.reads.iter().any(|(of, read)| (*of, read) == (keyspace, key));
+        self.is_serializable && is_read || self.writes().any(|own| own.touches(keyspace, key))
+    }
 }
 
 /// One call of the program.
@@ -75,6 +144,14 @@ pub(crate) enum Step {
         keyspace: usize,
         key: Vec<u8>,
     },
+    Transaction(Box<Transaction>),
+    /// Adds a point to the backup, and removes the oldest if there are many.
+    Backup,
+    /// Has a reader beside the program catch up, or opens one; it is closed afterwards if it
+    /// `ends`.
+    Follow {
+        ends: bool,
+    },
     /// Takes a snapshot, unless there are many.
     Snapshot,
     /// Reads all of the oldest snapshot, and drops it.
@@ -86,6 +163,8 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     rng: SimRng,
+    /// Decides on the steps of [`History::late_step`]; `None` for a history without them.
+    late: Option<SimRng>,
     steps: usize,
     keys: u64,
     /// True if keys are evenly spaced and values are small, so that tables have many blocks and
@@ -107,8 +186,19 @@ impl History {
             removals: [5, 30][rng.index(2)],
             persists: [2, 10, 40][rng.index(3)],
             rng,
+            late: Some(SimRng::new(seed ^ 0x1a7e)),
             steps: 0,
         }
+    }
+
+    /// The history that a seed had before there were transactions, backups and readers beside.
+    pub(crate) fn former(seed: u64) -> Self {
+        Self { late: None, ..Self::new(seed) }
+    }
+
+    /// Returns true if a reader that was there before a recovery is to catch up after it.
+    pub(crate) fn is_followed(&mut self) -> bool {
+        self.late.as_mut().is_some_and(|late| late.chance(1, 4))
     }
 
     fn keyspace(&mut self) -> usize {
@@ -187,9 +277,63 @@ impl History {
         Step::Ingest { keyspace, entries }
     }
 
+    fn transaction(&mut self, mut late: SimRng) -> Step {
+        let one = |change: Change| match change {
+            Change::RemoveRange { keyspace, from, .. } => Change::Remove { keyspace, key: from },
+            other => other,
+        };
+        let mut some = |least: u64| -> Vec<Change> {
+            (0..least + late.below(4)).map(|_| self.change()).collect()
+        };
+        let (mut first, undone, then) = (some(1), some(0), some(0));
+        first[0] = one(first[0].clone());
+        let reads: Vec<_> = (0..late.below(3)).map(|_| (self.keyspace(), self.key())).collect();
+        let mut other = late.chance(2, 3).then(|| one(self.change()));
+        if let Some(other) = &mut other
+            && late.chance(2, 3)
+        {
+            // Of a key that the transaction has read or written, also if it took that back.
+            let written = first.iter().chain(&undone).chain(&then).map(Change::first_key);
+            let all: Vec<_> = reads.iter().cloned().chain(written).collect();
+            let (keyspace, key) = all[late.index(all.len())].clone();
+            *other = Change::Put { keyspace, key, value: self.value() };
+        }
+        let durability = late.chance(self.persists, 100).then(|| self.durability());
+        let (is_serializable, commits) = (late.chance(1, 2), late.chance(5, 6));
+        Step::Transaction(Box::new(Transaction {
+            is_serializable,
+            reads,
+            first,
+            undone,
+            then,
+            other,
+            commits,
+            durability,
+        }))
+    }
+
+    /// One of the steps that there are since later.
+    fn late_step(&mut self) -> Option<Step> {
+        let late = self.late.as_mut()?;
+        if !late.chance(1, 36) {
+            return None;
+        }
+        Some(match late.below(12) {
+            0..7 => {
+                let own = SimRng::new(late.next_u64());
+                self.transaction(own)
+            }
+            7..10 => Step::Follow { ends: late.chance(1, 4) },
+            _ => Step::Backup,
+        })
+    }
+
     /// The next step.
     pub(crate) fn step(&mut self) -> Step {
         self.steps += 1;
+        if let Some(step) = self.late_step() {
+            return step;
+        }
         if self.rng.chance(self.persists, 100) {
             return Step::Persist(self.durability());
         }

@@ -2,7 +2,10 @@
 //! is that of a prefix of the history. The prefix has every operation that was acknowledged as
 //! durable, and it has each operation wholly or not at all.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
 
 use super::history::KEYSPACES;
 
@@ -34,7 +37,7 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    fn apply(&self, model: &mut Model) {
+    pub(crate) fn apply(&self, model: &mut Model) {
         match self {
             Self::Put { keyspace, key, value } => {
                 model[*keyspace].insert(key.clone(), value.clone());
@@ -50,7 +53,7 @@ impl Effect {
     }
 }
 
-fn is_inside(key: &Vec<u8>, from: &Vec<u8>, to: &Option<Vec<u8>>) -> bool {
+pub(crate) fn is_inside(key: &Vec<u8>, from: &Vec<u8>, to: &Option<Vec<u8>>) -> bool {
     from <= key && to.as_ref().is_none_or(|to| key < to)
 }
 
@@ -105,6 +108,20 @@ pub(crate) struct Oracle {
     buffered: usize,
     /// The newest checkpoint that was acknowledged: its name and its contents.
     pub(crate) checkpoint: Option<(usize, Model)>,
+    pub(crate) backups: Points,
+}
+
+/// The points of the backup.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Points {
+    /// Those that are there, with what the database held.
+    pub(crate) kept: BTreeMap<u64, Model>,
+    /// What a point holds that may be there, because its backup failed.
+    pub(crate) undecided: Option<Model>,
+    /// Points that may still be there, because their removal failed.
+    pub(crate) leaving: BTreeSet<u64>,
+    /// True if nothing has happened since they were looked at.
+    pub(crate) are_checked: bool,
 }
 
 impl Oracle {

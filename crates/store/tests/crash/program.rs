@@ -1,99 +1,33 @@
 //! A simulated program: it does the steps of a history with a database, and tells the oracle what
 //! the database has promised.
 
-use std::{ops::Bound, path::PathBuf, sync::Arc};
+mod backups;
+mod beside;
+mod settings;
+mod transactions;
+mod writes;
+
+use std::{path::PathBuf, sync::Arc};
 
 use rhumb::{
-    BlockIndexKind, Compression, Database, DatabaseBuilder, Error, Keyspace, KeyspaceOptions,
-    MemtableKind, Partitioning, PersistMode, Snapshot, StringCoding, TableOptions, Training,
-    io::{
-        ReadMode,
-        sim::{CallKind, SimClock, SimFs, SimRng},
-    },
+    Database, DatabaseBuilder, Error, Keyspace, PersistMode, Snapshot,
+    io::sim::{CallKind, SimClock, SimFs},
 };
 
+use self::{beside::Reader, settings::keyspace_options};
 use super::{
     coverage::{COVERAGE, Coverage},
-    history::{Change, KEYSPACES, Step, expires},
+    history::{KEYSPACES, Step},
     oracle::{Effect, Event, Model, Oracle, differences},
 };
+
+pub(crate) use settings::{Settings, new_disk};
 
 /// The directory of all databases.
 const HOME: &str = "/data";
 
-/// The settings that the database is opened with.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) memtable_bytes: u64,
-    pub(crate) table_bytes: u64,
-    pub(crate) level_one_bytes: u64,
-    pub(crate) background_threads: usize,
-    pub(crate) read_mode: ReadMode,
-    pub(crate) durability: PersistMode,
-    pub(crate) memtable_kind: MemtableKind,
-}
-
-impl Settings {
-    /// Settings with sizes so small that flushes and compactions happen all the time.
-    pub(crate) fn new(seed: u64) -> Self {
-        let mut rng = SimRng::new(seed ^ 0x5e77_1265);
-        Self {
-            memtable_bytes: [500, 4_000, 30_000, 60_000][rng.index(4)],
-            table_bytes: [1_000, 8_000, 100_000][rng.index(3)],
-            level_one_bytes: [2_000, 20_000][rng.index(2)],
-            background_threads: 0,
-            read_mode: if rng.chance(1, 4) { ReadMode::Direct } else { ReadMode::Buffered },
-            durability: match rng.below(8) {
-                0 => PersistMode::SyncData,
-                1 => PersistMode::SyncAll,
-                _ => PersistMode::Buffer,
-            },
-            memtable_kind: [MemtableKind::Learned, MemtableKind::SkipList][rng.index(2)],
-        }
-    }
-}
-
 /// The extension of log segments.
 pub(crate) const LOG_EXTENSION: &str = "log";
-
-/// A disk with an empty, durable home for databases.
-pub(crate) fn new_disk(seed: u64) -> SimFs {
-    use rhumb::io::FileSystem;
-    let fs = SimFs::new(seed);
-    fs.create_dir_all(HOME.as_ref()).expect("the disk is sound");
-    fs.sync_dir("/".as_ref()).expect("the disk is sound");
-    fs
-}
-
-/// The options of a keyspace. They differ between keyspaces, so that every kind of block and of
-/// file is written, and each opening changes how the next tables are written.
-fn keyspace_options(keyspace: usize, openings: usize) -> KeyspaceOptions {
-    let restart_interval = Some([16, 3][openings % 2]);
-    let defaults = TableOptions { restart_interval, ..TableOptions::default() };
-    let table = match keyspace {
-        // Enough blocks for tables to be worth training in the background.
-        0 => TableOptions { block_bytes: Some(64), training: Some(Training::Adaptive), ..defaults },
-        1 => TableOptions {
-            block_bytes: Some(256),
-            large_value_bytes: Some(800),
-            string_coding: Some(StringCoding::On),
-            training: Some(Training::Adaptive),
-            ..defaults
-        },
-        _ => TableOptions {
-            index: Some(BlockIndexKind::BinarySearch),
-            compression: Some(Compression::None),
-            filter_bits_per_key: Some(0),
-            ..defaults
-        },
-    };
-    let partitions = match keyspace {
-        0 => Partitioning::None,
-        1 => Partitioning::PrefixLength(7),
-        _ => Partitioning::Delimiter(b'0'),
-    };
-    KeyspaceOptions { table, partitions, ..KeyspaceOptions::default() }
-}
 
 /// A program and the database that it has open.
 pub(crate) struct Program {
@@ -110,6 +44,8 @@ pub(crate) struct Program {
     /// The number of times that keyspaces were opened.
     openings: usize,
     snapshots: Vec<Remembered>,
+    /// A process beside the program that reads the same database.
+    reader: Option<Reader>,
     db: Option<Database>,
 }
 
@@ -136,6 +72,7 @@ impl Program {
             keyspaces: Default::default(),
             openings: 0,
             snapshots: Vec::new(),
+            reader: None,
             db: None,
         }
     }
@@ -182,26 +119,6 @@ impl Program {
             .durability(settings.durability)
     }
 
-    /// The contents of the database, read without writing anything; `None` if there is no database.
-    pub(crate) fn read_alone(&self) -> Result<Option<Model>, Error> {
-        let changes = self.fs.counts().changes;
-        let db = match self.builder(self.path()).open_read_only() {
-            Ok(db) => db,
-            Err(Error::NotFound(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut model = Model::default();
-        for (keyspace, entries) in model.iter_mut().enumerate() {
-            let name = self.keyspace_name(keyspace);
-            if db.has_keyspace(&name) {
-                *entries = read_keyspace(&db.keyspace(&name, KeyspaceOptions::default())?)?;
-            }
-        }
-        drop(db);
-        assert_eq!(self.fs.counts().changes, changes, "reading alone changed something");
-        Ok(Some(model))
-    }
-
     /// Opens the database.
     pub(crate) fn open(&mut self) -> Result<(), Error> {
         self.close();
@@ -225,6 +142,8 @@ impl Program {
     /// Goes on with another disk, such as the one after a power cut.
     pub(crate) fn move_to(&mut self, fs: SimFs) {
         self.close();
+        self.reader = None;
+        self.oracle.backups.are_checked = false;
         self.fs = fs;
     }
 
@@ -256,6 +175,9 @@ impl Program {
     pub(crate) fn verify(&mut self, event: Event) -> Result<Result<(), String>, Error> {
         let found = self.read_all()?;
         if let Err(broken) = self.oracle.settle(&found, event) {
+            return Ok(Err(broken));
+        }
+        if let Err(broken) = self.verify_backups()? {
             return Ok(Err(broken));
         }
         self.verify_checkpoint()
@@ -326,6 +248,9 @@ impl Program {
                 self.oracle.checkpoint = Some((*number, self.oracle.now()));
                 return self.verify_checkpoint();
             }
+            Step::Transaction(transaction) => return self.transact(transaction),
+            Step::Backup => return self.backup(),
+            Step::Follow { ends } => return self.follow(*ends),
             Step::Get { keyspace, key } => return self.get(*keyspace, key),
             Step::Reopen => {
                 self.note_failed_log_sync();
@@ -380,97 +305,6 @@ impl Program {
         result
     }
 
-    fn write(&mut self, change: &Change) -> Result<(), Error> {
-        let result = match change {
-            Change::Put { keyspace, key, value } => match expires(value) {
-                None => self.keyspace(*keyspace)?.insert(key, value),
-                Some(time) => self.keyspace(*keyspace)?.insert_until(key, value, time),
-            },
-            Change::Remove { keyspace, key } => self.keyspace(*keyspace)?.remove(key),
-            Change::RemoveRange { keyspace, from, to } => {
-                self.keyspace(*keyspace)?.remove_range(range(from, to))
-            }
-        };
-        self.finish_write(result, vec![effect_of(change)], self.settings.durability)
-    }
-
-    /// Like [`Program::finish`], for a call that writes to the log.
-    fn finish_write(
-        &mut self,
-        result: Result<(), Error>,
-        effects: Vec<Effect>,
-        durability: PersistMode,
-    ) -> Result<(), Error> {
-        if result.is_ok() && durability != PersistMode::Buffer {
-            self.durable_acknowledgements += 1;
-        }
-        // A write that fails has not happened, unless a sync or the power failed.
-        let is_undone = !self.fs.faulted_calls().iter().any(|(kind, _)| kind.is_sync());
-        if result.is_err() && is_undone && !self.fs.is_dead() {
-            return result;
-        }
-        self.finish(result, effects, durability)
-    }
-
-    fn batch(&mut self, changes: &[Change], mode: Option<PersistMode>) -> Result<(), Error> {
-        let mut batch = self.db().batch();
-        if let Some(mode) = mode {
-            batch = batch.durability(mode);
-        }
-        for change in changes {
-            self.add(&mut batch, change)?;
-        }
-        let effects = changes.iter().map(effect_of).collect();
-        self.finish_write(batch.commit(), effects, mode.unwrap_or(self.settings.durability))
-    }
-
-    fn add(&mut self, batch: &mut rhumb::Batch, change: &Change) -> Result<(), Error> {
-        match change {
-            Change::Put { keyspace, key, value } => {
-                let keyspace = self.keyspace(*keyspace)?;
-                match expires(value) {
-                    None => batch.insert(&keyspace, key, value),
-                    Some(time) => batch.insert_until(&keyspace, key, value, time),
-                }
-            }
-            Change::Remove { keyspace, key } => batch.remove(&self.keyspace(*keyspace)?, key),
-            Change::RemoveRange { keyspace, from, to } => {
-                let keyspace = self.keyspace(*keyspace)?;
-                batch.remove_range(&keyspace, range(from, to));
-            }
-        }
-        Ok(())
-    }
-
-    fn submit(&mut self, batches: &[Vec<Change>]) -> Result<(), Error> {
-        type Wait = Box<dyn FnOnce() -> Result<(), Error>>;
-        let mut submitted = Vec::new();
-        for changes in batches {
-            let mut batch = self.db().batch();
-            let added = changes.iter().try_for_each(|change| self.add(&mut batch, change));
-            let wait: Wait = match added {
-                Err(refused) => Box::new(|| Err(refused)),
-                Ok(()) if batches.len().is_multiple_of(2) => {
-                    let future = batch.commit_async();
-                    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-                    Box::new(move || runtime.block_on(future))
-                }
-                Ok(()) => {
-                    let submitted = batch.submit();
-                    Box::new(|| submitted.and_then(rhumb::Submitted::finish))
-                }
-            };
-            submitted.push((wait, changes));
-        }
-        let mut all = Ok(());
-        for (wait, changes) in submitted {
-            let result = wait();
-            let effects = changes.iter().map(effect_of).collect();
-            all = all.and(self.finish_write(result, effects, self.settings.durability));
-        }
-        all
-    }
-
     fn take_snapshot(&mut self) {
         if self.snapshots.len() < SNAPSHOTS_MAX && self.oracle.is_certain() {
             let open = self.keyspaces.iter().enumerate();
@@ -503,54 +337,6 @@ impl Program {
         Ok(Ok(()))
     }
 
-    fn drop_keyspace(&mut self, keyspace: usize) -> Result<Result<(), String>, Error> {
-        let old = self.keyspace(keyspace)?;
-        let result = self.db().drop_keyspace(&self.keyspace_name(keyspace));
-        self.finish(result, vec![Effect::Empty { keyspace }], PersistMode::SyncAll)?;
-        self.keyspaces[keyspace] = None;
-        Ok(match old.insert("x", "y") {
-            Err(Error::KeyspaceDropped(_)) => Ok(()),
-            other => Err(format!("a write to a dropped keyspace returned {other:?}")),
-        })
-    }
-
-    fn drop_partition(&mut self, keyspace: usize, key: &[u8]) -> Result<(), Error> {
-        let open = self.keyspace(keyspace)?;
-        let (name, there) = (open.partition_of(key), open.partitions());
-        // Half of the drops are of two partitions together.
-        let next = there.iter().find(|info| info.name > name && key.len() % 2 == 1);
-        let names: Vec<&[u8]> = std::iter::once(&*name).chain(next.map(|n| &*n.name)).collect();
-        let now = self.oracle.now();
-        let is_partitioned = open.options().partitions != Partitioning::None;
-        let keys = now[keyspace].keys().filter(|key| names.contains(&&*open.partition_of(key)));
-        let effects = keys.map(|key| Effect::Remove { keyspace, key: key.clone() });
-        let effects: Vec<Effect> = effects.filter(|_| is_partitioned).collect();
-        Coverage::add(&COVERAGE.partitions_dropped, u64::from(!effects.is_empty()));
-        // If there is no such partition, nothing is made durable.
-        let mode = match there.iter().any(|info| names.contains(&&*info.name)) {
-            true => PersistMode::SyncAll,
-            false => PersistMode::Buffer,
-        };
-        self.finish(open.drop_partitions(names), effects, mode)?;
-        Ok(())
-    }
-
-    fn ingest(&mut self, keyspace: usize, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<(), Error> {
-        let open = self.keyspace(keyspace)?;
-        let effects = entries.iter().map(|(key, value)| Effect::Put {
-            keyspace,
-            key: key.clone(),
-            value: value.clone(),
-        });
-        let effects = effects.collect();
-        let result = open.ingest(entries.iter().map(|(key, value)| (key, value)));
-        // An empty ingestion makes nothing durable.
-        let is_empty = entries.is_empty();
-        let mode = if is_empty { PersistMode::Buffer } else { PersistMode::SyncAll };
-        self.finish(result, effects, mode)?;
-        Ok(())
-    }
-
     fn get(&mut self, keyspace: usize, key: &[u8]) -> Result<Result<(), String>, Error> {
         let found = self.keyspace(keyspace)?.get(key)?;
         let expected = self.oracle.get(keyspace, key);
@@ -563,22 +349,6 @@ impl Program {
 
 fn checkpoint_path(number: usize) -> PathBuf {
     PathBuf::from(HOME).join(format!("checkpoint-{number}"))
-}
-
-fn effect_of(change: &Change) -> Effect {
-    match change.clone() {
-        Change::Put { keyspace, key, value } => Effect::Put { keyspace, key, value },
-        Change::Remove { keyspace, key } => Effect::Remove { keyspace, key },
-        Change::RemoveRange { keyspace, from, to } => Effect::RemoveRange { keyspace, from, to },
-    }
-}
-
-/// The bounds of a range that has no end if `to` is absent.
-fn range<'a>(
-    from: &'a Vec<u8>,
-    to: &'a Option<Vec<u8>>,
-) -> (Bound<&'a Vec<u8>>, Bound<&'a Vec<u8>>) {
-    (Bound::Included(from), to.as_ref().map_or(Bound::Unbounded, Bound::Excluded))
 }
 
 /// Reads a keyspace by iteration, and compares backward iteration and point reads with it.

@@ -19,13 +19,18 @@ use crate::{
         open::{check_partitions, open_levels, options_of},
     },
     error::{Error, Result},
-    log::creation::Creation,
+    expiry::Millis,
+    log::{creation::Creation, segment::segment_path},
     memtable::{LogFloor, MemView},
     options::LiveOptions,
     table::{Table, TableMeta},
     tree::{PartitionMap, Tree, Trees},
     types::{SeqNo, TreeId},
-    version::{levels::Levels, state::CatalogState, state::KeyspaceState},
+    version::{
+        levels::Levels,
+        manifest::manifest_path,
+        state::{CatalogState, KeyspaceState},
+    },
 };
 
 /// The open table that the manifest describes.
@@ -62,21 +67,25 @@ impl Beside {
     /// Shows another state of the tables, in which `seen` is the number of the last write.
     fn publish_tables(&mut self, core: &Core, seen: SeqNo) -> Result<()> {
         let mut catalog = core.lock_catalog();
-        let (state, before) = (self.tail.state(), core.writer.visible_seq());
+        let (state, before) = (self.tail.state().clone(), core.writer.visible_seq());
+        // What the writer has left out because it had expired is not looked for by an earlier
+        // clock. Snapshots that have one see the former tables, whatever their numbers are; those
+        // that begin from here on do not.
+        core.shared.latest_ms.fetch_max(state.clock_ms, Ordering::AcqRel);
+        let is_any_earlier = core.snapshots.time(Millis::MAX) < state.clock_ms;
         // Reads at this number and later ones see the same in the new tables as in the writer's.
-        let since = state.last_seq;
-        let has_older = core.snapshots.oldest(|| before) < since;
+        let since = if is_any_earlier { state.last_seq.max(before + 1) } else { state.last_seq };
+        let has_older = is_any_earlier || core.snapshots.oldest(|| before) < since;
         let next = self.next_keyspaces(core, &catalog, since, has_older)?;
         let view = core.memtables.get();
         if has_older {
             for inner in catalog.keyspaces.values() {
                 let root = inner.tree.get();
                 let (partitions, view) = (root.partition_map(), Some(Arc::clone(&view)));
-                inner.retired.lock().push(Retired { root, partitions, view, until: since });
-                core.retiring.lock().push(Arc::downgrade(inner));
+                core.retire(inner, Retired { root, partitions, view, until: since });
             }
         }
-        let is_ahead = since > before || self.is_detached;
+        let is_ahead = state.last_seq > before || self.is_detached;
         if is_ahead {
             // The tables have entries that bypassed the memtables.
             for (_, root) in &next.changed {
@@ -90,6 +99,8 @@ impl Beside {
             // must be older.
             core.writer.visible.store(seen, Ordering::Release);
             next.changed.iter().for_each(|(inner, root)| inner.tree.store(Arc::clone(root)));
+            // A snapshot that begins later finds what was read of the log up to its number.
+            self.drop_memtables(core, is_ahead);
         });
         for inner in &next.dropped {
             catalog.keyspaces.remove(&inner.name);
@@ -98,10 +109,9 @@ impl Beside {
         let new = next.new.into_iter().map(|inner| (Arc::clone(&inner.name), inner));
         catalog.keyspaces.extend(new);
         core.shared.last_event.store(state.last_event(), Ordering::Release);
-        catalog.state = state.clone();
+        catalog.state = state;
         drop(catalog);
         self.created.unseen.clear();
-        self.drop_memtables(core, is_ahead);
         core.release_retired();
         Ok(())
     }
@@ -136,26 +146,32 @@ impl Beside {
         let by_root: HashMap<TreeId, Arc<Tree>> =
             catalog.keyspaces.values().map(|inner| inner.tree.get()).map(|t| (t.id, t)).collect();
         let mut new: HashMap<TreeId, Vec<Arc<Tree>>> = HashMap::new();
-        for id in self.created.unseen.drain(..) {
-            let Some((_, created)) = self.created.by_tree.get(&id) else { continue };
+        for &id in &self.created.unseen {
+            let Some((segment, created)) = self.created.by_tree.get(&id) else { continue };
             let Some(root) = by_root.get(&created.root).filter(|_| is_alive(state, created)) else {
                 continue;
             };
+            if root.partitions.is_none() {
+                let path = segment_path(&core.shared.dir, *segment);
+                let expected = format!("no partition of the LSM tree {}", root.id);
+                return Err(Error::corrupt(path, 0, expected, format!("that of {id}")));
+            }
             let (options, levels) = (Arc::clone(&root.options), Levels::default());
             let name = created.name.clone();
             let tree = Tree::new(id, name, options, levels, 0, &core.shared.drops);
             new.entry(root.id).or_default().push(tree);
         }
         for (id, trees) in new {
-            let root = &by_root[&id];
-            let Some(partitions) = &root.partitions else {
-                let found = format!("{} in the log", trees.len());
-                return Err(Error::corrupt(&core.shared.dir, 0, "no partitions", found));
+            let Some((root, partitions)) =
+                by_root.get(&id).and_then(|root| Some((root, root.partitions.as_ref()?)))
+            else {
+                continue;
             };
             let mut all = core.trees.lock();
             trees.iter().for_each(|tree| all.add(Arc::clone(tree)));
             partitions.store(Arc::new(root.partition_map().with(&trees)));
         }
+        self.created.unseen.clear();
         Ok(())
     }
 
@@ -173,9 +189,6 @@ impl Beside {
         for (_, new) in self.created.by_tree.values().filter(|(_, new)| is_alive(state, new)) {
             created.entry(new.root).or_default().push(new);
         }
-        // What the writer has left out because it had expired is not looked for by an earlier
-        // clock.
-        shared.latest_ms.fetch_max(state.clock_ms, Ordering::AcqRel);
         let (mut next, mut ids) = (Next::default(), HashSet::new());
         for keyspace in state.keyspaces.values() {
             let (options, router) = options_of(keyspace, &shared.dir, &shared.functions)?;
@@ -192,13 +205,16 @@ impl Beside {
             };
             let (partitions, is_same) =
                 self.next_partitions(core, keyspace, created, old.as_ref(), &options)?;
-            check_partitions(&keyspace.name, &shared.dir, &router, partitions.len())?;
+            let manifest = manifest_path(&shared.dir, self.tail.id());
+            check_partitions(&keyspace.name, &manifest, &router, partitions.len())?;
             ids.insert(keyspace.id);
             let root = match old.filter(|_| is_same && !all) {
                 Some(old) => old,
                 None => {
                     let (id, levels) = (keyspace.tree, self.levels_of(keyspace.tree)?);
                     let map = PartitionMap::default().with(&partitions);
+                    // No snapshot that there is sees a keyspace that is new.
+                    let since = known.map_or(state.last_seq, |_| since);
                     let root = Tree::root(id, options, levels, map, since, &shared.drops);
                     match known {
                         Some(inner) => next.changed.push((Arc::clone(inner), Arc::clone(&root))),

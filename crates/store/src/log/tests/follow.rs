@@ -1,10 +1,17 @@
 //! Followers of a log that is being written.
 
-use std::path::PathBuf;
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use super::*;
 use crate::{
-    io::FileSystem,
+    io::{FileLock, FileSystem, ReadMode, ReadableFile, WritableFile},
     log::{
         follow::{Follower, Next},
         segment::segment_path,
@@ -217,6 +224,133 @@ fn what_the_writer_takes_back_is_told() {
     assert!(matches!(early.read().unwrap(), Next::Undone));
     let expected = [b"first".to_vec(), b"second".to_vec()];
     assert_eq!(all(&mut follower(&fs, START)), expected);
+}
+
+/// A record that the writer has cut off is told before anything that was written in its place, of
+/// whatever length that is.
+#[test]
+fn what_is_cut_off_is_told_when_others_take_its_place() {
+    let refused = [vec![b'r'; 50], vec![5; 100]];
+    let nines = (0..40).map(|n| vec![n; 9]).collect();
+    let groups: [Vec<Vec<u8>>; 5] = [
+        vec![],
+        vec![vec![b'n'; 50]],
+        vec![vec![b'n'; 50], vec![7; 100], vec![8; 10]],
+        vec![vec![8; 300]],
+        nines,
+    ];
+    for (seen, next, is_synced) in (1..=refused.len()).flat_map(|seen| {
+        groups.iter().flat_map(move |next| [false, true].map(|is_synced| (seen, next, is_synced)))
+    }) {
+        let fs = SimFs::one_dir();
+        let mut log = writer(&fs);
+        log.append(&[b"first"]).unwrap();
+        let mut early = follower(&fs, START);
+        // The file in the instant between a write that fails and the cut.
+        let other = SimFs::one_dir();
+        let mut failing = writer(&other);
+        failing.append(&[b"first"]).unwrap();
+        for record in &refused[..seen] {
+            failing.append(&[record]).unwrap();
+        }
+        let sound = fs.read("000001.log");
+        fs.set_content(&path(1), other.read("000001.log")).unwrap();
+        assert_eq!(all(&mut early).len(), 1 + seen);
+        fs.set_content(&path(1), sound).unwrap();
+        for record in next {
+            log.append(&[record]).unwrap();
+            if is_synced {
+                log.record_name_synced();
+                log.sync(false).unwrap();
+            }
+        }
+        for _ in 0..2 {
+            let (records, end) = read_on(&mut early);
+            let case = (seen, next.len(), is_synced);
+            assert!(records.is_empty(), "{case:?}: {records:?}, {end:?}");
+            assert!(matches!(end, Next::Undone), "{case:?}: {end:?}");
+        }
+        let expected = [&[b"first".to_vec()], &next[..]].concat();
+        assert_eq!(all(&mut follower(&fs, START)), expected);
+    }
+}
+
+/// A file system on which something happens right before a directory is listed.
+#[derive(Debug)]
+struct BeforeList(SimFs, Happening);
+
+struct Happening(Mutex<Box<dyn FnMut() + Send>>);
+
+impl std::fmt::Debug for Happening {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Happening")
+    }
+}
+
+impl FileSystem for BeforeList {
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.0.create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        self.0.create(path)
+    }
+
+    fn open(&self, path: &Path, mode: ReadMode) -> io::Result<Arc<dyn ReadableFile>> {
+        self.0.open(path, mode)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        (self.1.0.lock().unwrap())();
+        self.0.list(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.0.remove_file(path)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.hard_link(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>> {
+        self.0.lock(path, holder)
+    }
+}
+
+/// What is written after a follower has found the end of a segment, and before it finds the next
+/// segment, is yielded before what is in that.
+#[test]
+fn what_comes_right_before_a_new_segment_is_not_passed() {
+    let fs = SimFs::one_dir();
+    let mut log = writer(&fs);
+    log.append(&[b"first"]).unwrap();
+    let (is_due, mut id) = (Arc::new(AtomicBool::new(false)), 1);
+    let due = Arc::clone(&is_due);
+    let more = move || {
+        if due.swap(false, Ordering::Relaxed) {
+            id += 1;
+            log.append(&[b"late", &[id]]).unwrap();
+            log = log.rotate(u64::from(id)).unwrap();
+            log.append(&[b"next", &[id]]).unwrap();
+        }
+    };
+    let fs: Arc<dyn FileSystem> = Arc::new(BeforeList(fs, Happening(Mutex::new(Box::new(more)))));
+    let mut one = Follower::new(&fs, dir(), IDENTITY, START);
+    assert_eq!(all(&mut one), [b"first".to_vec()]);
+    for n in 2..5 {
+        is_due.store(true, Ordering::Relaxed);
+        let expected = [[&b"late"[..], &[n]].concat(), [&b"next"[..], &[n]].concat()];
+        assert_eq!(all(&mut one), expected);
+    }
 }
 
 /// A log that was removed up to a segment is lag, and where nothing was removed, it is damage or

@@ -15,9 +15,9 @@ use crate::{
         FileSystem,
         sim::{CallKind, Fault, Matcher, SimFs},
     },
-    salvage::{ManifestFound, Salvage},
-    table::{footer::Footer, home_path},
-    version::manifest::Manifest,
+    salvage::{Loss, ManifestFound, Salvage},
+    table::{TableMeta, TablePlace, footer::Footer, format::FILE_ALIGN_BYTES, home_path},
+    version::{edit::Edit, manifest::Manifest},
 };
 
 fn salvage(fs: &SimFs) -> Salvage {
@@ -53,6 +53,54 @@ fn entries_keep_their_times() {
                 matches!(&key[..], b"00000" | b"00001" | b"01000" | b"01001" | b"logged until");
             let expected = if expires { Expiry::At(end()) } else { Expiry::Never };
             assert_eq!(keyspace.expiry_of(key).unwrap(), Some(expected), "{}", key.escape_ascii());
+        }
+    }
+}
+
+/// A manifest, with right checksums, that names a table at a place that no file has.
+#[test]
+fn a_place_that_no_file_has_is_a_loss() {
+    const ALIGN: u64 = FILE_ALIGN_BYTES as u64;
+    for without in ["none", "CURRENT"] {
+        for (offset, file_bytes) in [
+            (u64::MAX - ALIGN + 1, ALIGN),
+            (u64::MAX, u64::MAX),
+            (ALIGN, u64::MAX),
+            (1 << 63, 1 << 63),
+            (0, u64::MAX),
+        ] {
+            let (fs, mut map) = small();
+            let db = open(&fs, DIR);
+            // Two tables that share a file.
+            for name in ["a", "b"] {
+                let keyspace = db.keyspace(name, KeyspaceOptions::default()).unwrap();
+                keyspace.insert(name, "shared").unwrap();
+                map.insert(name.into(), b"shared".to_vec());
+            }
+            db.flush().unwrap();
+            let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+            let (core, mut catalog) = (keyspace.core(), keyspace.core().lock_catalog());
+            let named = catalog.state.tables().find(|meta| meta.place.is_some()).unwrap().clone();
+            let place = named.place.map(|place| TablePlace { offset, ..place });
+            let id = core.shared.new_file_id();
+            let meta = TableMeta { id, place, file_bytes, ..named };
+            let tree = keyspace.inner.tree.get().id;
+            catalog.commit(&core.shared, vec![Edit::AddTable { tree, level: 0, meta }]).unwrap();
+            drop(catalog);
+            let fs = fs.kill();
+            drop((keyspace, db));
+            for path in paths(&fs, without) {
+                fs.remove_file(&path).unwrap();
+            }
+            let report = salvage(&fs).run(DIR, TARGET).unwrap();
+            let is_it = |loss: &Loss| loss.offset >= offset.min(1 << 62);
+            assert!(report.losses.iter().any(is_it), "{:?}", report.losses);
+            let db = open(&fs, TARGET);
+            let mut found = Map::new();
+            for name in db.keyspace_names() {
+                found.extend(contents(&db, &name));
+            }
+            assert_eq!(found, map);
         }
     }
 }

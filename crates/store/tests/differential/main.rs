@@ -1,8 +1,12 @@
 //! The database against `BTreeMap`: random histories of every operation, with snapshots, batches,
-//! several keyspaces, drops, clears, ingestions, checkpoints, compactions and reopenings, over tiny
+//! several keyspaces, drops, clears, ingestions, checkpoints, backups, transactions, readers beside,
+//! compactions and reopenings, over tiny
 //! memtables and tables so that every level is in use.
 //!
 //! `RHUMB_HISTORIES` sets the number of histories to run, `RHUMB_SEED` the one to begin with.
+
+mod copies;
+mod transactions;
 
 use std::{
     collections::BTreeMap,
@@ -64,6 +68,10 @@ struct World {
     threads: usize,
     memtables: MemtableKind,
     checkpoints: u64,
+    /// Reads the same database beside this one.
+    reader: Option<Database>,
+    /// The points of the backup, with what the database held.
+    points: Vec<(u64, Vec<(String, Map)>)>,
 }
 
 const NAMES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
@@ -97,6 +105,8 @@ impl World {
             threads,
             memtables,
             checkpoints: 0,
+            reader: None,
+            points: Vec::new(),
         }
     }
 
@@ -147,7 +157,9 @@ impl World {
             600..=691 => self.write_batch(),
             692..=699 => self.remove_range(),
             700..=849 => self.read(),
-            850..=899 => self.scan(),
+            850..=889 => self.scan(),
+            890..=896 => self.transact(),
+            897..=899 => self.follow(),
             900..=919 => self.take_snapshot(),
             920..=949 => self.check_snapshot(),
             950..=959 => drop(self.snapshots.pop()),
@@ -158,7 +170,8 @@ impl World {
             983..=987 => self.compact(),
             988..=991 => self.db().flush().expect("flush"),
             992..=995 => self.db().persist(PersistMode::SyncAll).expect("persist"),
-            996..=997 => self.checkpoint(),
+            996 => self.checkpoint(),
+            997 => self.backup(),
             _ => self.reopen(),
         }
     }
@@ -233,6 +246,11 @@ impl World {
             }
         }
         batch.commit().expect("commit");
+    }
+
+    /// The contents of all keyspaces.
+    fn maps(&self) -> Vec<(String, Map)> {
+        self.spaces.iter().map(|(name, (_, map))| (name.clone(), map.clone())).collect()
     }
 
     fn read(&mut self) {
@@ -420,22 +438,11 @@ impl World {
         std::fs::remove_dir_all(&path).expect("remove the checkpoint");
     }
 
-    /// Reads the database in `dir` without writing, by every way to scan, and each key.
+    /// Reads the database in `dir` without writing.
     fn read_alone(&self, dir: &Path, maps: &[(String, Map)]) {
         let db = builder(dir, self.threads, self.memtables).open_read_only();
         let db = db.expect("open for reading alone");
-        assert!(db.keyspace_names().iter().eq(maps.iter().map(|(name, _)| name)));
-        for (name, map) in maps {
-            let keyspace = db.keyspace(name, KeyspaceOptions::default()).expect("keyspace");
-            assert_same(keyspace.iter(), map);
-            let back = keyspace.iter().rev().map(|pair| pair.expect("scan").0.to_vec());
-            assert!(back.eq(map.keys().rev().cloned()));
-            let keys: Vec<&Vec<u8>> = map.keys().collect();
-            let found = keyspace.multi_get(&keys).expect("multi_get");
-            assert!(
-                found.iter().map(|value| value.as_deref()).eq(map.values().map(|v| Some(&**v)))
-            );
-        }
+        compare(&db, maps);
     }
 
     /// Closes the database, reads it without writing, and opens it again. Without a pool it is also
@@ -464,6 +471,20 @@ impl World {
             assert_same(keyspace.iter(), &map);
             self.spaces.insert(name, (keyspace, map));
         }
+    }
+}
+
+/// Compares all that a database shows, by every way to scan, and each key.
+fn compare(db: &Database, maps: &[(String, Map)]) {
+    assert!(db.keyspace_names().iter().eq(maps.iter().map(|(name, _)| name)));
+    for (name, map) in maps {
+        let keyspace = db.keyspace(name, KeyspaceOptions::default()).expect("keyspace");
+        assert_same(keyspace.iter(), map);
+        let back = keyspace.iter().rev().map(|pair| pair.expect("scan").0.to_vec());
+        assert!(back.eq(map.keys().rev().cloned()));
+        let keys: Vec<&Vec<u8>> = map.keys().collect();
+        let found = keyspace.multi_get(&keys).expect("multi_get");
+        assert!(found.iter().map(|value| value.as_deref()).eq(map.values().map(|v| Some(&**v))));
     }
 }
 
