@@ -46,9 +46,9 @@ pub enum BenchCommand {
     /// and 10,000 entries in between), stack, double-ended and priority queue; --keys are the
     /// cycles of each [default: 2000000]. And transact, which runs by itself: optimistic
     /// transactions of 8 threads (or --threads) that read and write two of a million keys, with
-    /// conflicts in 0, 1 and 10% of the attempts. And series, which runs by itself: values that live
-    /// for an hour of simulated time, of which 200,000 (or --keys) live at once, and three ways to be
-    /// rid of them: expiry, removed ranges and dropped partitions.
+    /// conflicts in 0, 1 and 10% of the attempts. And series, which runs by itself: values that
+    /// live for an hour of simulated time, of which 200,000 (or --keys) live at once, and three
+    /// ways to be rid of them: expiry, removed ranges and dropped partitions.
     Engine(EngineCommand),
     /// Read many keys at once, asynchronously and in scans, with little in the cache
     ///
