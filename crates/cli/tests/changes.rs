@@ -136,9 +136,15 @@ fn what_stands_in_the_way_of_a_copy_is_told() {
     shell.ok(&["put", "a", "1"]);
     let (server, mut out) = start(&shell, &["serve", "--listen", "127.0.0.1:0"]);
     out.read_line(&mut String::new()).expect("a banner");
-    shell.fails(&["replicate", "db", "copy", "--once"], 3, "restore a backup");
+    shell.fails(&["replicate", "db", "copy", "--once"], 3, "make a backup now");
     kill(server);
-    shell.ok(&["replicate", "db", "copy", "--once"]);
+    // A backup that is restored is a copy, and the log is kept from before it.
+    shell.ok(&["backup", "backups"]);
+    shell.ok(&["put", "b", "1"]);
+    shell.ok(&["restore", "backups", "copy"]);
+    let ended = shell.ok(&["replicate", "db", "copy", "--once"]);
+    assert!(ended.contains("1 commit taken"), "{ended}");
+    assert_eq!(shell.ok(&["get", "--db", "copy", "b"]), "1");
     shell.fails(&["replicate", "db", "copy", "--cursor", "a/b"], 3, "the name of a cursor");
     // Nothing keeps the log.
     std::fs::remove_file(shell.path("db/replicate.cursor")).expect("a cursor");

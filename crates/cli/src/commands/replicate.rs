@@ -38,8 +38,8 @@ Examples:
   rhumb replicate shop.db copy.db --once    take what there is, and end
 
 Without COPY, a copy is made first, for which no other process may have the database open. While a
-server has it open, restore a backup of it as COPY (BGSAVE, then `rhumb restore`), soon enough that
-the log still reaches back.
+server has it open, restore a backup of it as COPY (BGSAVE, then `rhumb restore`): call this once
+before the backup, which keeps the log from then on.
 
 The copy is at every moment what the database was at some moment, and takes no other writes. Either
 process may be killed at any time: start it again. Only what survives a power cut is taken. A cursor
@@ -104,13 +104,7 @@ impl Replicate {
     /// Makes the copy, under another name until it is whole.
     fn make_copy(&self) -> Outcome {
         let source = match self.builder(&self.source).open() {
-            Err(error @ Error::Locked { .. }) => {
-                return Err(Failure::failed(format!(
-                    "there is no copy at {}, and it cannot be made: {error}; or restore a backup \
-                     there, and call again",
-                    self.copy.display()
-                )));
-            }
+            Err(Error::Locked { holder, .. }) => return Err(self.refused(&holder)?),
             other => other?,
         };
         let mut partial = self.copy.clone().into_os_string();
@@ -128,6 +122,19 @@ impl Replicate {
         source.checkpoint(&partial)?;
         fs::rename(&partial, &self.copy).map_err(|error| failed("rename", error))?;
         Ok(source.close()?)
+    }
+
+    /// Says what to do if another process has the database open: it makes a backup, and the log is
+    /// kept from now on.
+    fn refused(&self, holder: &str) -> Outcome<Failure> {
+        let source = self.builder(&self.source).open_read_only()?;
+        drop(source.cursor(&self.cursor, self.keep)?);
+        Ok(Failure::failed(format!(
+            "there is no copy at {}, and {holder} has {} open: have it make a backup now (BGSAVE), \
+             restore that as the copy, and call again; the log is kept until then",
+            self.copy.display(),
+            self.source.display()
+        )))
     }
 
     /// Says what to do about a copy that cannot go on.
