@@ -48,6 +48,8 @@ pub(crate) struct Writer {
     pub(crate) old_logs: Mutex<Vec<LogWriter>>,
     /// Everything before this place of the log is durable.
     pub(crate) durable_lsn: AtomicU64,
+    /// The segment that takes the records.
+    pub(crate) active_segment: AtomicU64,
     /// What is kept of the log for streams of changes.
     pub(crate) keeper: Keeper,
 }
@@ -156,6 +158,7 @@ impl Writer {
             log_floor: AtomicU64::new(log_floor),
             old_logs: Mutex::default(),
             durable_lsn: AtomicU64::new(0),
+            active_segment: AtomicU64::new(log_floor),
             keeper: Keeper::default(),
         }
     }
@@ -193,6 +196,7 @@ impl Writer {
         let id = shared.new_file_id();
         let next = state.log.rotate(id)?;
         state.sealed_logs.push(std::mem::replace(&mut state.log, next));
+        self.active_segment.store(id, Ordering::Release);
         self.release_logs(state);
         let lsn = state.log.header().base;
         Ok(LogFloor { segment: id, lsn })

@@ -124,6 +124,24 @@ impl Follower {
         self.current.as_mut().map_or(Ok(()), Current::refresh)
     }
 
+    /// Looks whether a newer segment continues the log before the end of the one that is being read:
+    /// what that holds from there on is void. To be called when there is a newer segment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Follower::read`].
+    pub(crate) fn look_for_cut(&mut self) -> Result<()> {
+        if self.current.is_none() {
+            return Ok(());
+        }
+        let cut = self.segments()?.first().map_or(Lsn::MAX, |segment| segment.cut);
+        if let Some(current) = &mut self.current {
+            current.is_undone |= cut < current.lsn();
+            current.cut = cut;
+        }
+        Ok(())
+    }
+
     /// Takes the last record back that was yielded: the next call yields what is there then.
     pub(crate) fn unread(&mut self) {
         if let Some(current) = &mut self.current

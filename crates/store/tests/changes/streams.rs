@@ -13,7 +13,8 @@ use std::{
 
 use rhumb::{
     Change, Changes, ChangesOptions, Database, Error, Keyspace, KeyspaceChange, KeyspaceOptions,
-    Partitioning, PersistMode, io::sim::SimFs,
+    Partitioning, PersistMode,
+    io::sim::{CallKind, Fault, Matcher, SimFs},
 };
 
 use super::builder;
@@ -328,6 +329,32 @@ fn a_replica_takes_the_changes_of_its_source_alone() {
     // Once it was open for writes of its own, it is no copy any more.
     builder(&fs, "/copy").open().unwrap().close().unwrap();
     assert!(builder(&fs, "/copy").replica(true).open().is_err());
+}
+
+/// A write that fails may leave a whole record, also for good if it cannot be cut off.
+#[test]
+fn what_a_failed_write_has_left_is_never_yielded() {
+    for seed in 0..20 {
+        let fs = SimFs::new(seed);
+        let db = open(&fs);
+        let keyspace = plain(&db);
+        let mut changes = from_now(&db);
+        keyspace.insert("a", "1").unwrap();
+        assert_eq!(numbers(&mut changes), [(2, 2)]);
+        let log = |kind| Matcher::any().kinds(&[kind]).name_suffix(".log");
+        fs.inject(log(CallKind::Write), Fault::EioAfter(usize::MAX), 1);
+        if seed % 2 == 0 {
+            fs.inject(log(CallKind::Truncate), Fault::Eio, u64::MAX);
+        }
+        keyspace.insert("b", "refused").unwrap_err();
+        assert_eq!(numbers(&mut changes), []);
+        fs.clear_faults();
+        keyspace.insert("c", "2").unwrap();
+        let commit = changes.try_next().unwrap().unwrap();
+        let write = commit.writes().next().unwrap();
+        assert_eq!(write.change, Change::Insert { key: b"c", value: b"2" }, "seed {seed}");
+        assert!(changes.try_next().unwrap().is_none());
+    }
 }
 
 /// A writer counts, and creates a keyspace after each number: no copy has a keyspace without the

@@ -4,7 +4,7 @@ use super::Bug;
 use crate::verify::Suite::Changes;
 
 /// All of them.
-pub(super) static BUGS: [Bug; 11] = [
+pub(super) static BUGS: [Bug; 12] = [
     Bug {
         name: "a durable stream yields what a power cut may take",
         file: "crates/store/src/db/changes/mod.rs",
@@ -103,5 +103,14 @@ pub(super) static BUGS: [Bug; 11] = [
         broken: "state.waiting.len() > 1",
         suite: Changes,
         test: "a_task_that_waits",
+    },
+    Bug {
+        name: "a stream yields a record that was refused and could not be cut off",
+        file: "crates/store/src/db/changes/mod.rs",
+        anchor: Some("changes-void"),
+        sound: "if is_new_segment {",
+        broken: "if is_new_segment && self.next == 0 {",
+        suite: Changes,
+        test: "what_a_failed_write_has_left",
     },
 ];

@@ -39,7 +39,7 @@ use crate::{
         follow::{Follower, Next},
         segment::segment_path,
     },
-    types::{SeqNo, TreeId},
+    types::{FileId, SeqNo, TreeId},
     version::edit::KeyspaceEvent,
 };
 
@@ -142,6 +142,8 @@ struct Bound {
     visible: SeqNo,
     /// Everything before this place of the log is durable.
     durable: Lsn,
+    /// The segment that takes the records, in the process that writes.
+    active: FileId,
 }
 
 impl Changes {
@@ -240,6 +242,7 @@ impl Changes {
         let now = Bound {
             visible: core.writer.visible_seq(),
             durable: if self.is_durable_only { durable(core) } else { bound.durable },
+            active: bound.active,
         };
         if now == bound && !state.waiting.iter().any(|it| Arc::ptr_eq(it, &self.signal)) {
             state.waiting.push(Arc::clone(&self.signal));
@@ -253,7 +256,9 @@ impl Changes {
         if core.shared.is_read_only {
             core.catch_up()?;
         }
-        let mut now = Bound { visible: core.writer.visible_seq(), durable: self.bound.durable };
+        let mut now = Bound { visible: core.writer.visible_seq(), ..self.bound };
+        // Loaded after the number: it is at least the segment of that write.
+        now.active = core.writer.active_segment.load(Ordering::Acquire);
         if self.is_durable_only {
             now.durable = match core.shared.is_read_only {
                 true => self.durable_in_files()?.max(now.durable),
@@ -263,8 +268,16 @@ impl Changes {
         if now == self.bound {
             return Ok(false);
         }
+        let is_new_segment = core.shared.is_read_only || now.active != self.bound.active;
         self.bound = now;
-        self.follower.as_mut().map_or(Ok(()), Follower::refresh)?;
+        if let Some(follower) = &mut self.follower {
+            follower.refresh()?;
+            // planted: changes-void
+            if is_new_segment {
+                // A record whose write failed may be whole in the segment before.
+                follower.look_for_cut()?;
+            }
+        }
         Ok(true)
     }
 
