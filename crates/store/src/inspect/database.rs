@@ -43,6 +43,7 @@ pub(super) fn report(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<DatabaseRep
         manifest,
         log: Vec::new(),
         keyspaces: Vec::new(),
+        kept_log: Vec::new(),
         leftover_files: Vec::new(),
         problems: Vec::new(),
     };
@@ -99,12 +100,18 @@ fn add_files(report: &mut DatabaseReport, fs: &dyn FileSystem, state: &CatalogSt
     let live: HashSet<u64> = state.tables().map(|meta| meta.id).collect();
     let homes: HashSet<PathBuf> =
         state.tables().map(|meta| home_path(&report.path, meta)).collect();
-    for path in list(fs, &report.path)? {
+    let files = list(fs, &report.path)?;
+    // Which of the older segments they need, the process knows that writes.
+    let has_cursors = files.iter().any(|path| path.extension().is_some_and(|it| it == "cursor"));
+    for path in files {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some(id) = parse_segment_name(&name) {
             if id >= state.log_start().segment {
                 let bytes = file_bytes(fs, &path)?;
                 report.log.push((path, bytes));
+            } else if has_cursors {
+                let bytes = file_bytes(fs, &path)?;
+                report.kept_log.push((path, bytes));
             } else {
                 report.leftover_files.push(path);
             }

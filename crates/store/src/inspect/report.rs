@@ -16,6 +16,8 @@ pub struct DatabaseReport {
     pub manifest_bytes: u64,
     /// The segments of the log, oldest first, with their lengths in bytes.
     pub log: Vec<(PathBuf, u64)>,
+    /// Older segments, likewise, that are kept for cursors of streams of changes.
+    pub kept_log: Vec<(PathBuf, u64)>,
     /// The keyspaces, by name.
     pub keyspaces: Vec<KeyspaceReport>,
     /// Files that belong to no keyspace, and will be removed when the database is next opened.

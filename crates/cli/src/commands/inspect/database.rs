@@ -1,5 +1,7 @@
 //! Shows a database and its tables.
 
+use std::path::PathBuf;
+
 use rhumb::inspect::{DatabaseReport, KeyspaceReport, LevelReport, PartitionReport, TableReport};
 use serde_json::{Value as Json, json};
 
@@ -15,8 +17,12 @@ pub(super) fn print(report: &DatabaseReport, form: Form, out: &mut Output) -> Ou
     out.line(format!("database   {}", report.path.display()))?;
     let manifest = report.manifest.file_name().unwrap_or_default().to_string_lossy();
     out.line(format!("manifest   {manifest}, {}", bytes(report.manifest_bytes)))?;
-    let log_bytes = report.log.iter().map(|(_, bytes)| bytes).sum();
-    out.line(format!("log        {} segments, {}", report.log.len(), bytes(log_bytes)))?;
+    let sum = |log: &[(PathBuf, u64)]| bytes(log.iter().map(|(_, bytes)| bytes).sum());
+    out.line(format!("log        {} segments, {}", report.log.len(), sum(&report.log)))?;
+    if !report.kept_log.is_empty() {
+        let (count, kept) = (report.kept_log.len(), sum(&report.kept_log));
+        out.line(format!("kept log   {count} segments, {kept}, for cursors"))?;
+    }
     if !report.leftover_files.is_empty() {
         let count = report.leftover_files.len();
         out.line(format!("leftovers  {count} files, removed when the database is next opened"))?;
@@ -180,7 +186,10 @@ pub(super) fn print_table(table: &TableReport, form: Form, out: &mut Output) -> 
 
 /// The report as an object.
 pub(super) fn to_json(report: &DatabaseReport, form: Form) -> Json {
-    let log = report.log.iter().map(|(path, bytes)| with_path(json!({ "bytes": bytes }), path));
+    let segments = |log: &[(PathBuf, u64)]| {
+        let each = |(path, bytes): &(PathBuf, u64)| with_path(json!({ "bytes": bytes }), path);
+        log.iter().map(each).collect::<Vec<_>>()
+    };
     let keyspaces = report.keyspaces.iter().map(|keyspace| {
         let partitions = keyspace.partitions.iter().map(|partition| {
             let mut object = json!({ "levels": levels_json(&partition.levels, form) });
@@ -197,7 +206,8 @@ pub(super) fn to_json(report: &DatabaseReport, form: Form) -> Json {
     let object = json!({
         "manifest": path_text(&report.manifest),
         "manifest_bytes": report.manifest_bytes,
-        "log": log.collect::<Vec<_>>(),
+        "log": segments(&report.log),
+        "kept_log": segments(&report.kept_log),
         "keyspaces": keyspaces.collect::<Vec<_>>(),
         "leftover_files": report.leftover_files.iter().map(|p| path_text(p)).collect::<Vec<_>>(),
         "problems": report.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
