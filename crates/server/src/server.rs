@@ -154,7 +154,7 @@ impl Server {
         log.write(Event::RecoveryEnded, "the data are open", &fields);
         let mut random = Random::new();
         let run_id = (0..3).map(|_| format!("{:016x}", random.next())).collect::<String>();
-        let saves = Arc::new(Saves::new(&config.data, Arc::clone(&databases.changes)));
+        let saves = Arc::new(Saves::new(&config, Arc::clone(&databases.changes)));
         Ok(Self {
             limits: RwLock::new(config.limits.clone()),
             remembered: Remembered::new("maxmemory", config.memory_bytes.to_string()),

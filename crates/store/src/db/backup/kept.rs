@@ -249,12 +249,52 @@ impl Backups {
             let what = format!("{} has no point {number}", self.dir.display());
             return Err(Error::NotFound(what.into()));
         };
-        let path = self.dir.join(point_name(number));
-        retry("remove", &path, || self.fs.remove_file(&path))?;
-        // Its files go after it: a point whose files are missing is worse than files of no point.
+        points[at..].rotate_left(1);
+        self.remove_points(&points, points.len() - 1)
+    }
+
+    /// Removes all points but the `count` newest ones, and the files that none of those has.
+    /// Returns the numbers of the points that it removed, ascending.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use rhumb::{Backups, Database};
+    ///
+    /// let db = Database::open(dir.path().join("db"))?;
+    /// for _ in 0..3 {
+    ///     db.backup(dir.path().join("backup"))?;
+    /// }
+    /// let backups = Backups::open(dir.path().join("backup"))?;
+    /// assert_eq!(backups.keep_newest(2)?, [1]);
+    /// assert_eq!(backups.list()?.len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Backups::remove`], but for [`Error::NotFound`].
+    pub fn keep_newest(&self, count: usize) -> Result<Vec<u64>> {
+        let _lock = self.lock()?;
+        let mut points = self.points()?;
+        let kept = count.min(points.len());
+        points.reverse();
+        self.remove_points(&points, kept)?;
+        Ok(points[kept..].iter().rev().map(|point| point.number).collect())
+    }
+
+    /// Removes all points but the first `kept`.
+    fn remove_points(&self, points: &[Point], kept: usize) -> Result<()> {
+        let (kept, removed) = points.split_at(kept);
+        for point in removed {
+            let path = self.dir.join(point_name(point.number));
+            retry("remove", &path, || self.fs.remove_file(&path))?;
+        }
+        // Their files go after them: a point whose files are missing is worse than files of no
+        // point.
         sync_dir(&*self.fs, &self.dir)?;
-        points.swap_remove(at);
-        self.remove_leftovers(&points)
+        self.remove_leftovers(kept)
     }
 
     /// Removes the files that none of the points has.
@@ -262,10 +302,7 @@ impl Backups {
         let used: HashSet<&str> =
             points.iter().flat_map(|point| &point.files).map(|file| &*file.name).collect();
         for name in self.names()? {
-            let is_ours = [".sst", ".val", ".set", TEMPORARY_ENDING]
-                .iter()
-                .any(|ending| name.ends_with(ending));
-            if is_ours && !used.contains(&*name) {
+            if is_file(&name) && !used.contains(&*name) {
                 let path = self.dir.join(name);
                 retry("remove", &path, || self.fs.remove_file(&path))?;
             }
@@ -294,6 +331,16 @@ impl Backups {
         write_whole(&*self.fs, &self.dir.join(point_name(point.number)), &point.encode())?;
         sync_dir(&*self.fs, &self.dir).map(drop)
     }
+}
+
+/// Returns true if a backup may have made a file of this name, which is no point. Other files are
+/// left alone, wherever the user has the backup.
+fn is_file(name: &str) -> bool {
+    let whole = name.strip_suffix(TEMPORARY_ENDING);
+    let (digits, ending) = whole.unwrap_or(name).split_once('.').unwrap_or_default();
+    let is_numbered = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_known = ["sst", "val", "set"].contains(&ending);
+    is_numbered && (is_known || (whole.is_some() && format!(".{ending}") == POINT_ENDING))
 }
 
 fn point_name(number: u64) -> String {

@@ -18,7 +18,7 @@ use rhumb_sync::primitive::Arc;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use self::format::{Point, PointFile};
-use super::{Database, core::Core};
+use super::{Database, checkpoint::Content, core::Core};
 use crate::{
     error::{Error, Result},
     events::{Event, Span, Work},
@@ -98,6 +98,26 @@ impl Core {
             return Err(Error::InvalidArgument(what.into()));
         }
         backups.remove_leftovers(&points)?;
+        let added = self.add_point(&backups, &points, content, identity);
+        if added.is_err() {
+            // The room that it took may be what writers lack. The point is there at times, whose
+            // last sync failed.
+            let _ = backups.points().and_then(|points| backups.remove_leftovers(&points));
+        }
+        let info = added?;
+        let (number, files) = (info.number, info.files as u64);
+        span.report(&Event::BackedUp { number, files, copied_bytes: info.copied_bytes });
+        Ok(info)
+    }
+
+    /// Adds a point with these contents after those that are there.
+    fn add_point(
+        &self,
+        backups: &Backups,
+        points: &[Point],
+        content: Content,
+        identity: u64,
+    ) -> Result<BackupInfo> {
         let known: HashMap<&str, &PointFile> =
             points.iter().flat_map(|point| &point.files).map(|file| (&*file.name, file)).collect();
         let (mut files, mut copied_bytes) = (Vec::new(), 0);
@@ -107,7 +127,7 @@ impl Core {
                 files.push((*file).clone());
                 continue;
             }
-            let file = backups.add_file(&**fs, &from, name)?;
+            let file = backups.add_file(&*self.shared.fs, &from, name)?;
             copied_bytes += file.len;
             files.push(file);
         }
@@ -122,8 +142,6 @@ impl Core {
             records: content.records(),
         };
         backups.add_point(&point)?;
-        let (number, files) = (point.number, point.files.len() as u64);
-        span.report(&Event::BackedUp { number, files, copied_bytes });
         Ok(BackupInfo { copied_bytes, ..BackupInfo::of(&point) })
     }
 }
