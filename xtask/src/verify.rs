@@ -55,6 +55,8 @@ pub(crate) enum Suite {
     Transactions,
     /// Entries that expire.
     Expiry,
+    /// Backups in buckets.
+    Backups,
 }
 
 impl Suite {
@@ -80,6 +82,7 @@ impl Suite {
             Self::Taps => "taps",
             Self::Transactions => "transactions",
             Self::Expiry => "expiry",
+            Self::Backups => "backups",
         }
     }
 
@@ -102,7 +105,7 @@ impl Suite {
             }
             Self::Remote | Self::Regions | Self::Processes | Self::Proofs => &["rhumb-remote"],
             Self::Share => &["rhumb-share"],
-            Self::Taps | Self::Transactions | Self::Expiry => &["rhumb"],
+            Self::Taps | Self::Transactions | Self::Expiry | Self::Backups => &["rhumb"],
         }
     }
 
@@ -136,6 +139,7 @@ impl Suite {
             Self::Taps => &["--test", "taps"],
             Self::Transactions => &["--test", "transactions"],
             Self::Expiry => &["--test", "expiry"],
+            Self::Backups => &["--features", "object-store", "--test", "bucket"],
         }
     }
 

@@ -236,6 +236,19 @@ fn a_kill_amid_a_backup_leaves_whole_points() {
     assert!(!names(&backups).iter().any(|name| name.ends_with(".tmp")));
     assert_eq!(commands_of_last_point(&shell, 0), now);
     assert_eq!(shell.ok(&["restore", "data.backups", "--list"]).lines().count(), 3);
+    // A backup does not hold up the end of the server.
+    let mut server = server;
+    let mut client = server.client();
+    for n in now..now + KEYS {
+        assert_eq!(client.call(&["SET", &key(n), &value(n)]).as_deref(), Some("+OK"));
+    }
+    client.call(&["BGSAVE"]).expect("the server replies");
+    let kill = Command::new("kill").args(["-TERM", &server.process.id().to_string()]).status();
+    assert!(kill.expect("kill runs").success());
+    assert_eq!(server.process.wait().expect("the process ends").code(), Some(0));
+    let server = Server::start(&shell, "data");
+    assert_eq!(commands_of(&server), now + KEYS);
+    shell.ok(&["restore", "data.backups", "--verify"]);
     println!("{amid} of {rounds} kills came amid a backup; {now} commands were written");
 }
 

@@ -1,5 +1,6 @@
 //! The bugs: what is replaced by what, and which test must fail then.
 
+mod backups;
 mod expiry;
 mod processes;
 mod remote;
@@ -87,8 +88,14 @@ const TREE: &str = "crates/index/src/raw/tree.rs";
 
 /// All of them, those of a suite together.
 pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
-    let others =
-        [&remote::BUGS[..], &processes::BUGS, &unordered::BUGS, &transactions::BUGS, &expiry::BUGS];
+    let others = [
+        &remote::BUGS[..],
+        &processes::BUGS,
+        &unordered::BUGS,
+        &transactions::BUGS,
+        &expiry::BUGS,
+        &backups::BUGS,
+    ];
     INDEX.iter().chain(others.into_iter().flatten())
 }
 

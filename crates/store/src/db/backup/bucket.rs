@@ -93,6 +93,7 @@ impl Bucket {
         };
         // Two that add a point at a time must not replace each other's.
         let is_new = name.ends_with(POINT_ENDING);
+        // planted: backup-replaced
         let mut done = put(if is_new { PutMode::Create } else { PutMode::Overwrite }).await;
         let is_refused = |error: &object_store::Error| {
             use object_store::Error::{NotImplemented, NotSupported};
@@ -145,6 +146,7 @@ impl Bucket {
                 left -= bytes.len() as u64;
                 parts.push(upload.put_part(bytes.into()));
             }
+            // planted: backup-lost-part
             let sent = future::try_join_all(parts).await;
             sent.map_err(|error| self.failure("put a part of", name, error))?;
         }

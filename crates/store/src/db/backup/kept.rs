@@ -357,6 +357,7 @@ impl Backups {
         // One that another process has added where no lock keeps it out, or one that a bucket has
         // not removed although it said so: its files are not left over.
         let is_known = |number| points.iter().any(|point| point.number == number);
+        // planted: backup-unknown-point
         if let Some(name) = files.keys().find(|name| number_of(name).is_some_and(|n| !is_known(n)))
         {
             let holder = "another backup, which has this point".to_owned();
@@ -394,6 +395,7 @@ impl Backups {
         // The names of its files are durable before its own.
         self.target.sync()?;
         let files = self.target.files()?;
+        // planted: backup-no-look
         if let Some(file) = point.files.iter().find(|file| !is_there(&files, file)) {
             let (path, found) = (self.target.path(&file.name), files.get(&file.name));
             let found = found.copied().flatten().map_or("none".to_owned(), |len| len.to_string());

@@ -134,6 +134,7 @@ impl Core {
         identity: u64,
     ) -> Result<BackupInfo> {
         // One that the place has lost is copied again.
+        // planted: backup-known-lost
         let known: HashMap<&str, &PointFile> = points
             .iter()
             .flat_map(|point| &point.files)
