@@ -143,6 +143,16 @@ fn damage_and_losses_are_told_of_and_sent_again() {
         assert_eq!(next.copied_bytes, sound.len() as u64);
         backups.verify(1).unwrap();
         wait(store.inner.delete(&location)).unwrap();
+        // Nor is it replaced by what the disk has made of the table.
+        let table = dir.path().join("db").join(location.filename().unwrap());
+        let mut damaged = std::fs::read(&table).unwrap();
+        damaged[0] ^= 1;
+        std::fs::write(&table, &damaged).unwrap();
+        let refused = db.backup_to(&backups);
+        let Err(Error::Corrupt(damage)) = &refused else { panic!("{refused:?}") };
+        assert_eq!(damage.path, table);
+        damaged[0] ^= 1;
+        std::fs::write(&table, damaged).unwrap();
         let missing = backups.verify(1);
         assert!(matches!(&missing, Err(Error::Io(_))), "{missing:?}");
         assert!(missing.unwrap_err().to_string().contains(name));

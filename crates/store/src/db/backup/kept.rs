@@ -242,9 +242,7 @@ impl Backups {
         if (len, checksum) == (expected.len, expected.checksum) {
             return Ok(());
         }
-        let path = self.target.path(&expected.name);
-        let what = format!("{} bytes with checksum {:016x}", expected.len, expected.checksum);
-        Err(Error::corrupt(path, 0, what, format!("{len} bytes with checksum {checksum:016x}")))
+        Err(expected.differs(&self.target.path(&expected.name), (len, checksum)))
     }
 
     /// Makes a database of a point, durable, in the directory `target`, which must not exist or
@@ -371,12 +369,14 @@ impl Backups {
         Ok(files)
     }
 
-    /// Copies a file of the database to the backup.
+    /// Copies a file of the database to the backup. `before` is what an earlier point says of it:
+    /// a file that the disk has changed since is not added.
     pub(super) fn add_file(
         &self,
         fs: &dyn FileSystem,
         from: &Path,
         name: String,
+        before: Option<&PointFile>,
     ) -> Result<PointFile> {
         let file = retry("open", from, || fs.open(from, ReadMode::Buffered))?;
         let len = retry("stat", from, || file.len())?;
@@ -385,7 +385,13 @@ impl Backups {
             read_exact_at(&*file, from, part, at)?;
             hasher.update(part);
             at += part.len() as u64;
-            Ok(())
+            let found = (len, hasher.digest());
+            match before.filter(|_| at == len) {
+                Some(before) if (before.len, before.checksum) != found => {
+                    Err(before.differs(from, found))
+                }
+                _ => Ok(()),
+            }
         })?;
         Ok(PointFile { name, len, checksum: hasher.digest() })
     }
@@ -410,6 +416,14 @@ impl Backups {
             Ok(())
         })?;
         self.target.sync()
+    }
+}
+
+impl PointFile {
+    /// The error that the file at `path` has another length or checksum.
+    pub(super) fn differs(&self, path: &Path, (len, checksum): (u64, u64)) -> Error {
+        let what = format!("{} bytes with checksum {:016x}", self.len, self.checksum);
+        Error::corrupt(path, 0, what, format!("{len} bytes with checksum {checksum:016x}"))
     }
 }
 

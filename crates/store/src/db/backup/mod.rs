@@ -133,22 +133,19 @@ impl Core {
         content: Content,
         identity: u64,
     ) -> Result<BackupInfo> {
-        // One that the place has lost is copied again.
-        // planted: backup-known-lost
-        let known: HashMap<&str, &PointFile> = points
-            .iter()
-            .flat_map(|point| &point.files)
-            .filter(|file| is_there(there, file))
-            .map(|file| (&*file.name, file))
-            .collect();
+        let known: HashMap<&str, &PointFile> =
+            points.iter().flat_map(|point| &point.files).map(|file| (&*file.name, file)).collect();
         let (mut files, mut copied_bytes) = (Vec::new(), 0);
         for from in self.files_of(&content.state) {
             let name = name_of(&from);
-            if let Some(file) = known.get(&*name) {
-                files.push((*file).clone());
+            let before = known.get(&*name).copied();
+            // One that the place has lost is copied again.
+            // planted: backup-known-lost
+            if let Some(file) = before.filter(|file| is_there(there, file)) {
+                files.push(file.clone());
                 continue;
             }
-            let file = backups.add_file(&*self.shared.fs, &from, name)?;
+            let file = backups.add_file(&*self.shared.fs, &from, name, before)?;
             copied_bytes += file.len;
             files.push(file);
         }
