@@ -1,5 +1,5 @@
-//! Backups that `rhumb serve` makes while clients write: a kill amid one leaves the points before it
-//! whole, each restored point is a moment of the clients' writes, and a full disk loses nothing.
+//! Backups that `rhumb serve` makes while clients write: a kill amid one leaves the points before
+//! it whole, each restored point is a moment of the clients' writes, and a full disk loses nothing.
 
 mod common;
 
@@ -121,8 +121,8 @@ fn key(n: u64) -> String {
     format!("key:{:06}", n % KEYS)
 }
 
-/// Writes from command `next` on until the server is gone or `done` is set; `acknowledged` is kept
-/// at the number of commands that the server has acknowledged, and `sent` at those that it may have.
+/// Writes until the server is gone or `done` is set: `acknowledged` is kept at the number of
+/// commands that the server has acknowledged, and `sent` at those that it may have.
 fn write(mut client: Client, sent: &AtomicU64, acknowledged: &AtomicU64, done: &AtomicBool) {
     while !done.load(SeqCst) {
         let from = sent.fetch_add(TOGETHER, SeqCst);

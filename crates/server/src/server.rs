@@ -101,6 +101,13 @@ pub(crate) struct Server {
     this: OnceLock<Weak<Self>>,
 }
 
+/// The name of this run of the server: 40 random hexadecimal digits.
+fn new_run_id() -> String {
+    let mut random = Random::new();
+    let digits = (0..3).map(|_| format!("{:016x}", random.next())).collect::<String>();
+    digits[..40].to_owned()
+}
+
 /// Says what was started, and with which limits.
 fn tell_start(config: &Config, log: &Log) {
     let limits = &config.limits;
@@ -157,8 +164,6 @@ impl Server {
             ("took", began.elapsed().into()),
         ];
         log.write(Event::RecoveryEnded, "the data are open", &fields);
-        let mut random = Random::new();
-        let run_id = (0..3).map(|_| format!("{:016x}", random.next())).collect::<String>();
         let saves = Arc::new(Saves::new(&config, Arc::clone(&databases.changes)));
         Ok(Self {
             limits: RwLock::new(config.limits.clone()),
@@ -182,7 +187,7 @@ impl Server {
             acl,
             started: Instant::now(),
             randoms: AtomicU64::new(0),
-            run_id: run_id[..40].to_owned(),
+            run_id: new_run_id(),
             port: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             most_steps: MostSteps::default(),

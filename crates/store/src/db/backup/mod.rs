@@ -89,8 +89,8 @@ impl Database {
         core.backup(&Backups::create(Arc::clone(fs), path)?)
     }
 
-    /// Adds a point to a backup, as [`Database::backup`] does, wherever it is: in a bucket too, with
-    /// the feature `object-store` (`Backups::in_bucket`).
+    /// Adds a point to a backup, as [`Database::backup`] does, wherever it is: in a bucket too,
+    /// with the feature `object-store` (`Backups::in_bucket`).
     ///
     /// # Errors
     ///
