@@ -57,6 +57,8 @@ pub(crate) enum Suite {
     Expiry,
     /// Streams of changes.
     Changes,
+    /// Backups in buckets.
+    Backups,
 }
 
 impl Suite {
@@ -83,6 +85,7 @@ impl Suite {
             Self::Transactions => "transactions",
             Self::Expiry => "expiry",
             Self::Changes => "changes",
+            Self::Backups => "backups",
         }
     }
 
@@ -105,7 +108,9 @@ impl Suite {
             }
             Self::Remote | Self::Regions | Self::Processes | Self::Proofs => &["rhumb-remote"],
             Self::Share => &["rhumb-share"],
-            Self::Taps | Self::Transactions | Self::Expiry | Self::Changes => &["rhumb"],
+            Self::Taps | Self::Transactions | Self::Expiry | Self::Changes | Self::Backups => {
+                &["rhumb"]
+            }
         }
     }
 
@@ -140,6 +145,7 @@ impl Suite {
             Self::Transactions => &["--test", "transactions"],
             Self::Expiry => &["--test", "expiry"],
             Self::Changes => &["--test", "changes"],
+            Self::Backups => &["--features", "object-store", "--test", "bucket"],
         }
     }
 

@@ -163,6 +163,10 @@ impl Default for Limits {
 /// is said of a limit before there is one.
 const SHARE_MEMORY_BYTES: usize = 64 << 30;
 
+/// Points of the backup that are kept by default: the last one, and two from before a mistake that
+/// it has. Each may take as much room as the data, where all was written anew since.
+const KEPT_BACKUPS: usize = 3;
+
 /// All settings of a server.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -170,6 +174,12 @@ pub struct Config {
     /// Directory of the data; made if it is not there. Called `db` in a file, or `data`.
     #[serde(rename = "db", alias = "data")]
     pub data: PathBuf,
+    /// Directory of the backup that `SAVE` and `BGSAVE` add points to; beside the data, with
+    /// `.backups` appended, if there is none. It has points of one database only.
+    pub backups: Option<PathBuf>,
+    /// Points of that backup that are kept, the newest ones, from 1 to 10,000.
+    #[serde(deserialize_with = "quantity::kept_backups")]
+    pub keep_backups: usize,
     /// Address to listen on.
     #[serde(deserialize_with = "quantity::address")]
     pub listen: SocketAddr,
@@ -254,6 +264,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             data: "rhumb-data".into(),
+            backups: None,
+            keep_backups: KEPT_BACKUPS,
             listen: SocketAddr::from(([127, 0, 0, 1], 6380)),
             tls_listen: None,
             tls_cert: None,
@@ -325,14 +337,22 @@ impl Config {
     /// Where the processes come to that read shared keyspaces.
     #[must_use]
     pub fn share_socket(&self) -> PathBuf {
-        self.share_socket.clone().unwrap_or_else(|| match self.data.file_name() {
-            Some(name) => {
-                let mut name = name.to_owned();
-                name.push(".sock");
-                self.data.with_file_name(name)
-            }
-            None => self.data.join("share.sock"),
-        })
+        let found = self.share_socket.clone().or_else(|| self.beside_data(".sock"));
+        found.unwrap_or_else(|| self.data.join("share.sock"))
+    }
+
+    /// The directory of the backup.
+    #[must_use]
+    pub fn backups(&self) -> PathBuf {
+        let found = self.backups.clone().or_else(|| self.beside_data(".backups"));
+        found.unwrap_or_else(|| self.data.join("backups"))
+    }
+
+    /// The path of the data with an ending, if the path has a name.
+    fn beside_data(&self, ending: &str) -> Option<PathBuf> {
+        let mut name = self.data.file_name()?.to_owned();
+        name.push(ending);
+        Some(self.data.with_file_name(name))
     }
 
     /// The password, if there is one.
@@ -370,6 +390,10 @@ impl Config {
             .and_then(|()| counts.into_iter().try_for_each(check))
             .and_then(|()| {
                 quantity::check_count("threads", self.threads as u64, &quantity::THREADS)
+            })
+            .and_then(|()| {
+                let kept = self.keep_backups as u64;
+                quantity::check_count("kept backups", kept, &quantity::KEPT_BACKUPS)
             })
             .map_err(ConfigError)
     }
@@ -473,6 +497,7 @@ mod tests {
             ("a = \n", "line 1: "),
             ("memory = 64", "line 1: memory of 64 bytes: it may be from 16MiB to 16TiB"),
             ("\nthreads = 3000", "line 2: 3000 threads: it may be from 0 to 1024"),
+            ("keep-backups = 0", "line 1: 0 kept backups: it may be from 1 to 10000"),
             ("[limits]\nclients = 0", "line 2: 0 clients: it may be from 1 to 1000000"),
             ("[limits]\nbulk-bytes = \"0\"", "line 2: a limit of 0 bytes"),
             ("[limits]\nshare-sessions = 0", "line 2: 0 clients"),
@@ -512,6 +537,15 @@ mod tests {
         let config = Config { share: vec!["users,preset=none".into()], ..Config::default() };
         let refused = config.check(false).unwrap_err().to_string();
         assert!(refused.contains("\"none\" is no preset: there are rhumb, xstore"), "{refused}");
+    }
+
+    #[test]
+    fn backups_lie_beside_the_data() {
+        let of = |text: &str| Config::from_toml(text).unwrap().backups();
+        assert_eq!(of("db = \"rhumb-data\""), PathBuf::from("rhumb-data.backups"));
+        assert_eq!(of("db = \"/var/lib/rhumb/\""), PathBuf::from("/var/lib/rhumb.backups"));
+        assert_eq!(of("db = \"..\""), PathBuf::from("../backups"));
+        assert_eq!(of("backups = \"/backup/shop\""), PathBuf::from("/backup/shop"));
     }
 
     #[test]
@@ -556,6 +590,7 @@ mod tests {
             Config { limits: no_users, ..default() },
             Config { memory_bytes: 64, ..default() },
             Config { threads: 3000, ..default() },
+            Config { keep_backups: 0, ..default() },
             Config { limits: no_clients, ..default() },
         ] {
             assert!(config.check_ranges().unwrap_err().0.contains("it may be from"));

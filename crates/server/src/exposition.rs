@@ -24,6 +24,9 @@ fn one(name: &'static str, kind: &'static str, help: &'static str, value: f64) -
 /// microsecond, which no command takes less than, to 17 seconds.
 const BOUNDS: std::ops::RangeInclusive<u32> = 10..=34;
 
+/// The same for reads of the engine, of which those from memory take less than a microsecond.
+const READ_BOUNDS: std::ops::RangeInclusive<u32> = 7..=34;
+
 /// All metrics in the text format of Prometheus, in base units.
 pub(crate) fn prometheus(server: &Server) -> String {
     let mut text = String::new();
@@ -41,7 +44,7 @@ pub(crate) fn prometheus(server: &Server) -> String {
             let _ = writeln!(text, "{name}{labels} {value}");
         }
     }
-    text + &latency(server)
+    text + &command_times(server) + &read_times(server)
 }
 
 /// What is known of keyspaces that other processes read; nothing where none is shared.
@@ -155,20 +158,42 @@ fn session_metrics(host: &HostStats) -> Vec<Metric> {
     ]
 }
 
-fn latency(server: &Server) -> String {
-    let name = "rhumb_command_duration_seconds";
-    let help = "Time of commands, each with its share of its batch.";
+/// A histogram: its bounds, each a power of two of nanoseconds with the number of times that were
+/// shorter, the sum of all times in nanoseconds, and their number.
+fn histogram(
+    (name, help): (&str, &str),
+    below: impl Iterator<Item = (u32, u64)>,
+    (total_ns, count): (u64, u64),
+) -> String {
     let mut text = format!("# HELP {name} {help}\n# TYPE {name} histogram\n");
-    let latencies = server.metrics.latencies();
-    for exponent in BOUNDS {
+    for (exponent, below) in below {
         let seconds = 2_f64.powi(exponent as i32) / 1e9;
-        let below = latencies.below(exponent);
         let _ = writeln!(text, "{name}_bucket{{le=\"{seconds}\"}} {below}");
     }
-    let (count, total_ns) = (latencies.count(), server.metrics.latency_ns_total());
     let _ = writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {count}");
     let _ = writeln!(text, "{name}_sum {}\n{name}_count {count}", total_ns as f64 / 1e9);
     text
+}
+
+fn command_times(server: &Server) -> String {
+    let latencies = server.metrics.latencies();
+    let below = BOUNDS.map(|exponent| (exponent, latencies.below(exponent)));
+    let help = "Time of commands, each with its share of its batch.";
+    let sums = (server.metrics.latency_ns_total(), latencies.count());
+    histogram(("rhumb_command_duration_seconds", help), below, sums)
+}
+
+/// Times of the engine's reads of single keys. The buckets' ends stand for the times in the sum, so
+/// that it is at most a quarter too high.
+fn read_times(server: &Server) -> String {
+    let latency = server.databases.engine.stats().read_latency;
+    let below = READ_BOUNDS.map(|exponent| {
+        let shorter = latency.buckets().take_while(|(end, _)| *end <= 1 << exponent);
+        (exponent, shorter.map(|(_, count)| count).sum())
+    });
+    let total_ns = latency.buckets().map(|(end, count)| end.saturating_mul(count)).sum();
+    let help = "Time of single reads of the engine, one of 64 of each thread.";
+    histogram(("rhumb_read_duration_seconds", help), below, (total_ns, latency.count()))
 }
 
 fn server_metrics(server: &Server) -> Vec<Metric> {

@@ -109,7 +109,9 @@ pub use config_error::ConfigError;
 pub use error::ServeError;
 pub use listen::Ready;
 pub use log::{LogFormat, LogLevel, LogSink};
-pub use quantity::{CLIENTS, MEMORY_BYTES, THREADS, parse_address, parse_memory, parse_size};
+pub use quantity::{
+    CLIENTS, KEPT_BACKUPS, MEMORY_BYTES, THREADS, parse_address, parse_memory, parse_size,
+};
 pub use transfer::{
     ImportFrom, ImportOptions, ImportTo, Store, TransferError, Transferred, export_server, import,
 };

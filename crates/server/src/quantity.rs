@@ -21,6 +21,10 @@ pub const THREADS: RangeInclusive<u64> = 0..=1024;
 /// `fs.nr_open` of 1,048,576, with room for the engine's own.
 pub const CLIENTS: RangeInclusive<u64> = 1..=1_000_000;
 
+/// Points of a backup that are kept. The most keeps the lists of all of them, which every copy
+/// reads, within seconds.
+pub const KEPT_BACKUPS: RangeInclusive<u64> = 1..=10_000;
+
 /// Reads a size in bytes: digits, and K, M, G or T for powers of 1,024, also as KiB or KB. A number
 /// without a unit is bytes.
 ///
@@ -162,6 +166,11 @@ pub(crate) fn clients_if_any<'de, D: Deserializer<'de>>(
 
 pub(crate) fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     let read = |text: &str| count("threads", text, &THREADS);
+    deserializer.deserialize_any(Quantity(read, "a number"))
+}
+
+pub(crate) fn kept_backups<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    let read = |text: &str| count("kept backups", text, &KEPT_BACKUPS);
     deserializer.deserialize_any(Quantity(read, "a number"))
 }
 

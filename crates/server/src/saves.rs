@@ -1,27 +1,31 @@
-//! Copies of the data that clients ask for with `SAVE` and `BGSAVE`: a checkpoint of the engine in
-//! a directory beside the data, which takes the place of the one before. At most one is written at
+//! Copies of the data that clients ask for with `SAVE` and `BGSAVE`: points of a backup of the
+//! engine, in a directory beside the data, the newest of which are kept. At most one is written at
 //! a time.
 
 use std::{
-    fs, io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
     },
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
-use rhumb::Database;
+use rhumb::{BackupInfo, Backups, Database};
 
-use crate::log::{Event, Log};
+use crate::{
+    config::Config,
+    log::{Event, Field, Log},
+};
 
 /// What was copied, and how that went.
 #[derive(Debug)]
 pub(crate) struct Saves {
-    /// Where the last copy is.
+    /// Where the backup is.
     directory: PathBuf,
+    /// How many points are kept.
+    kept: usize,
     /// How many commands have written something since then.
     changes: Arc<AtomicU64>,
     /// Held by the one that copies.
@@ -43,27 +47,13 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The directory of this name with another ending.
-fn ending(directory: &Path, ending: &str) -> PathBuf {
-    let mut name = directory.file_name().unwrap_or_default().to_owned();
-    name.push(ending);
-    directory.with_file_name(name)
-}
-
-/// Removes a directory, if it is there.
-fn remove(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 impl Saves {
-    /// Copies of the data in this directory, to which these changes are made.
-    pub(crate) fn new(data: &Path, changes: Arc<AtomicU64>) -> Self {
+    /// Copies of the data of these settings, to which these changes are made.
+    pub(crate) fn new(config: &Config, changes: Arc<AtomicU64>) -> Self {
         Self {
             changes,
-            directory: ending(data, ".checkpoint"),
+            directory: config.backups(),
+            kept: config.keep_backups,
             one: Mutex::default(),
             running: AtomicBool::new(false),
             rewrites: AtomicBool::new(false),
@@ -97,17 +87,20 @@ impl Saves {
         let began = Instant::now();
         // Those that come while it is written count for the next one.
         let changes = self.changes.load(Relaxed);
-        let done = self.copy(engine);
+        let done = engine.backup(&self.directory);
         self.seconds.store(began.elapsed().as_secs() as i64, Relaxed);
         self.failed.store(done.is_err(), Relaxed);
         match &done {
-            Ok(()) => {
+            Ok(info) => {
                 self.last.store(now(), Relaxed);
                 self.changes.fetch_sub(changes, Relaxed);
                 self.count.fetch_add(1, Relaxed);
+                self.tell(info, began.elapsed(), log);
+                self.remove_old(log);
             }
             Err(error) => {
-                log.write(Event::SaveFailed, "a copy failed", &[("error", error.clone().into())]);
+                let fields = [self.directory_field(), ("error", error.to_string().into())];
+                log.write(Event::SaveFailed, "a copy failed", &fields);
             }
         }
         self.rewrites.store(false, Relaxed);
@@ -139,16 +132,29 @@ impl Saves {
         started.is_ok()
     }
 
-    /// Writes a new copy, and puts it in the place of the one before.
-    fn copy(&self, engine: &Database) -> Result<(), String> {
-        let (new, old) = (ending(&self.directory, ".new"), ending(&self.directory, ".old"));
-        let text = |error: io::Error| error.to_string();
-        // What a crash may have left.
-        remove(&new).and_then(|()| remove(&old)).map_err(text)?;
-        engine.checkpoint(&new).map_err(|error| error.to_string())?;
-        if self.directory.exists() {
-            fs::rename(&self.directory, &old).map_err(text)?;
+    fn directory_field(&self) -> Field<'static> {
+        ("directory", self.directory.display().to_string().into())
+    }
+
+    /// Tells of a point that is there.
+    fn tell(&self, info: &BackupInfo, took: Duration, log: &Log) {
+        let fields = [
+            self.directory_field(),
+            ("point", info.number.into()),
+            ("bytes", info.bytes.into()),
+            ("copied_bytes", info.copied_bytes.into()),
+            ("took", took.into()),
+        ];
+        log.write(Event::Saved, "the data are copied", &fields);
+    }
+
+    /// Removes the points that are no longer kept. The copy is there whether or not that succeeds.
+    fn remove_old(&self, log: &Log) {
+        let removed =
+            Backups::open(&self.directory).and_then(|backups| backups.keep_newest(self.kept));
+        if let Err(error) = removed {
+            let fields = [self.directory_field(), ("error", error.to_string().into())];
+            log.write(Event::PointsNotRemoved, "old copies cannot be removed", &fields);
         }
-        fs::rename(&new, &self.directory).and_then(|()| remove(&old)).map_err(text)
     }
 }

@@ -252,14 +252,10 @@ fn damage_is_a_line_a_counter_and_a_health() {
     assert_eq!(metric(&server, "rhumb_healthy"), 1);
 }
 
-#[test]
-fn latencies_are_a_histogram() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_, server, mut client) = start(settings(&dir));
-    (0..7).for_each(|_| drop(client.run("PING")));
-    let name = "rhumb_command_duration_seconds";
-    wait_until(|| metric(&server, &format!("{name}_count")) == 7);
-    let text = http(&server, "/metrics").1;
+/// The buckets of a histogram of `/metrics`: each bound with its count.
+#[track_caller]
+fn buckets(server: &Running, name: &str) -> Vec<(f64, u64)> {
+    let text = http(server, "/metrics").1;
     assert!(text.contains(&format!("# TYPE {name} histogram\n")) && !text.contains("quantile"));
     let prefix = format!("{name}_bucket{{le=\"");
     let buckets: Vec<(f64, u64)> = text
@@ -267,8 +263,44 @@ fn latencies_are_a_histogram() {
         .filter_map(|line| line.strip_prefix(&prefix)?.split_once("\"} "))
         .map(|(bound, count)| (bound.parse().unwrap(), count.parse().unwrap()))
         .collect();
-    assert!(buckets.len() > 20 && buckets.last() == Some(&(f64::INFINITY, 7)), "{buckets:?}");
-    assert!(buckets.is_sorted(), "{buckets:?}");
+    assert!(buckets.len() > 20 && buckets.is_sorted(), "{buckets:?}");
+    buckets
+}
+
+#[test]
+fn latencies_are_a_histogram() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, server, mut client) = start(settings(&dir));
+    (0..7).for_each(|_| drop(client.run("PING")));
+    let name = "rhumb_command_duration_seconds";
+    wait_until(|| metric(&server, &format!("{name}_count")) == 7);
+    assert_eq!(buckets(&server, name).last(), Some(&(f64::INFINITY, 7)));
+}
+
+#[test]
+fn some_reads_of_the_engine_are_timed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, server, mut client) = start(settings(&dir));
+    let name = "rhumb_read_duration_seconds";
+    let before = metric(&server, &format!("{name}_count"));
+    // By one client, of which one thread of the server reads.
+    (0..640).for_each(|n| drop(client.run(&format!("GET key{n}"))));
+    let timed = metric(&server, &format!("{name}_count")) - before;
+    assert!((5..100).contains(&timed), "{timed}");
+    let buckets = buckets(&server, name);
+    let last = buckets.len() - 1;
+    assert!(buckets[last].1 >= before + timed, "{buckets:?}");
+    // None takes 17 seconds.
+    assert_eq!(buckets[last - 1].1, buckets[last].1, "{buckets:?}");
+    assert!(buckets[0].0 < 2e-7, "{buckets:?}");
+    let text = client.run("INFO engine").text();
+    let figure = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.expect("a line").parse().unwrap()
+    };
+    assert!(figure("timed_reads") >= before + timed);
+    let quantiles = ["read_ns_p50", "read_ns_p99", "read_ns_p99.9"].map(figure);
+    assert!(quantiles[0] > 0 && quantiles.is_sorted(), "{quantiles:?}");
 }
 
 #[test]

@@ -182,12 +182,52 @@ fn a_copy_of_the_data_opens_as_data() {
     assert_eq!(client.run("bgsave").text(), "Background saving started");
     wait_until(|| figure(&mut client, "persistence", "rdb_saves") == "2");
     assert_eq!(figure(&mut client, "persistence", "rdb_last_bgsave_status"), "ok");
-    drop(client);
+    client.run("set a later");
+    let backups = rhumb::Backups::open(dir.path().join("data.backups")).unwrap();
+    assert_eq!(backups.list().unwrap().len(), 2);
+    let copy = dir.path().join("restored");
+    backups.restore(2, &copy).unwrap();
+    let restored = Running::start(rhumb_server::Config { data: copy, ..config(&dir) }).unwrap();
+    let mut other = Client::connect(restored.address());
+    assert_eq!(other.run("get a"), Value::bulk("copied"));
+    drop((client, other));
     server.stop().unwrap();
-    let copy = dir.path().join("data.checkpoint");
-    let server = Running::start(rhumb_server::Config { data: copy, ..config(&dir) }).unwrap();
+}
+
+#[test]
+fn copies_that_fail_are_told_and_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let backups = dir.path().join("elsewhere");
+    let settings =
+        rhumb_server::Config { backups: Some(backups.clone()), keep_backups: 2, ..config(&dir) };
+    let server = Running::start(settings).unwrap();
     let mut client = Client::connect(server.address());
-    assert_eq!(client.run("get a"), Value::bulk("copied"));
+    // No directory can be made there.
+    std::fs::write(&backups, "a file").unwrap();
+    client.run("set a 1");
+    let last = client.run("lastsave");
+    // Seconds are what is told of.
+    std::thread::sleep(Duration::from_millis(1100));
+    let reply = client.run("save").text();
+    assert!(reply.starts_with("ERR ") && reply.contains("the log says why"), "{reply}");
+    client.run("bgsave");
+    wait_until(|| figure(&mut client, "persistence", "rdb_bgsave_in_progress") == "0");
+    let told = |client: &mut Client, name: &str| figure(client, "persistence", name);
+    assert_eq!(told(&mut client, "rdb_last_bgsave_status"), "err");
+    assert_eq!(told(&mut client, "rdb_last_bgsave_time_sec"), "0");
+    assert_eq!(told(&mut client, "rdb_changes_since_last_save"), "1");
+    assert_eq!(told(&mut client, "rdb_saves"), "0");
+    assert_eq!(client.run("lastsave"), last);
+    assert_eq!(std::fs::read_to_string(&backups).unwrap(), "a file");
+    std::fs::remove_file(&backups).unwrap();
+    for _ in 0..3 {
+        assert_eq!(client.run("save"), Value::ok());
+    }
+    assert_eq!(told(&mut client, "rdb_last_bgsave_status"), "ok");
+    assert_eq!(told(&mut client, "rdb_changes_since_last_save"), "0");
+    assert_ne!(client.run("lastsave"), last);
+    let points = rhumb::Backups::open(&backups).unwrap().list().unwrap();
+    assert!(points.iter().map(|point| point.number).eq([2, 3]), "{points:?}");
 }
 
 #[test]

@@ -5,6 +5,9 @@
 //! batch over several of them is one unit.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "object-store")]
+pub use object_store;
+
 pub(crate) mod compaction;
 mod db;
 mod dump;

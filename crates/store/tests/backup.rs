@@ -112,6 +112,67 @@ fn points_are_restored_as_they_were() {
 }
 
 #[test]
+fn the_newest_points_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let backup = dir.path().join("backup");
+    let db = small(Database::builder(dir.path().join("db"))).open().unwrap();
+    let (mut map, mut random, mut maps) = (Map::new(), Random::new(3), Vec::new());
+    // What the user has there stays.
+    fs::create_dir(&backup).unwrap();
+    for name in ["notes.val", "a1.sst", "1.point.old", "x.tmp", "12.doc.tmp"] {
+        fs::write(backup.join(name), "theirs").unwrap();
+    }
+    for _ in 0..5 {
+        write(&keyspace(&db), &mut map, &mut random);
+        db.backup(&backup).unwrap();
+        maps.push(map.clone());
+    }
+    let backups = Backups::open(&backup).unwrap();
+    let numbers = || backups.list().unwrap().iter().map(|info| info.number).collect::<Vec<_>>();
+    assert_eq!(backups.keep_newest(5).unwrap(), []);
+    assert_eq!(backups.keep_newest(2).unwrap(), [1, 2, 3]);
+    assert_eq!(numbers(), [4, 5]);
+    for number in [4, 5] {
+        let target = dir.path().join(format!("restored {number}"));
+        backups.restore(number, &target).unwrap();
+        let restored = small(Database::builder(target)).open().unwrap();
+        assert_eq!(contents(&restored), maps[number as usize - 1]);
+    }
+    assert_eq!(backups.keep_newest(0).unwrap(), [4, 5]);
+    assert_eq!(files(&backup).len(), 5, "{:?}", files(&backup));
+}
+
+/// A backup that finds no room leaves none taken, and the points before it whole.
+#[test]
+fn a_backup_that_fails_takes_no_room() {
+    let (path, backup) = (Path::new("/db"), Path::new("/backup"));
+    let mut failed = 0;
+    for seed in 0..40 {
+        let fs = Arc::new(SimFs::new(seed));
+        let db = small(Database::builder(path)).file_system(Arc::clone(&fs) as _).open().unwrap();
+        let (mut map, mut random) = (Map::new(), Random::new(seed));
+        write(&keyspace(&db), &mut map, &mut random);
+        db.backup(backup).unwrap();
+        write(&keyspace(&db), &mut map, &mut random);
+        // Everything is in tables, so that the backup is what fails.
+        db.flush().unwrap();
+        let before = fs.files(backup);
+        fs.set_free_bytes(Some(random.below(20_000)));
+        let Err(error) = db.backup(backup) else { continue };
+        assert!(matches!(error, Error::Io(_)), "{error:?}");
+        failed += 1;
+        fs.set_free_bytes(None);
+        let backups = Backups::open_on(Arc::clone(&fs) as _, backup).unwrap();
+        assert_eq!(backups.list().unwrap().len(), 1);
+        assert_eq!(fs.files(backup), before, "seed {seed}");
+        backups.verify(1).unwrap();
+        db.backup(backup).unwrap();
+        backups.verify(2).unwrap();
+    }
+    assert!(failed > 10, "{failed}");
+}
+
+#[test]
 fn damage_is_told_of_and_not_restored() {
     let dir = tempfile::tempdir().unwrap();
     let backup = dir.path().join("backup");

@@ -1,5 +1,6 @@
 //! The bugs: what is replaced by what, and which test must fail then.
 
+mod backups;
 mod changes;
 mod expiry;
 mod processes;
@@ -95,6 +96,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
         &transactions::BUGS,
         &expiry::BUGS,
         &changes::BUGS,
+        &backups::BUGS,
     ];
     INDEX.iter().chain(others.into_iter().flatten())
 }

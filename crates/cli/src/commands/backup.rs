@@ -16,6 +16,7 @@ use crate::{
 const BACKUP_EXAMPLES: &str = "\
 Examples:
   rhumb backup /backup/shop
+  rhumb backup /backup/shop --keep 7
   rhumb restore /backup/shop --list
 
 Adds a point to the backup: the database as it is now. Only files that no earlier point has are
@@ -30,6 +31,9 @@ pub(crate) struct Backup {
     /// Directory of the backup; made if it is not there
     #[arg(value_name = "TO")]
     to: PathBuf,
+    /// Remove all points but the newest N afterwards
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
     /// Print an object
     #[arg(long)]
     json: bool,
@@ -47,6 +51,9 @@ impl Backup {
             )));
         };
         let info = done?;
+        if let Some(count) = self.keep {
+            Backups::open(&self.to)?.keep_newest(usize::try_from(count).unwrap_or(usize::MAX))?;
+        }
         if self.json {
             return out.line(json_of(&info));
         }

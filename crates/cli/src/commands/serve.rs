@@ -1,11 +1,11 @@
 //! `serve`: the store behind every Redis client.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use rhumb_server::{
-    Config, DebugCommand, Fsync, LogFormat, LogLevel, Ready, ServeError, THREADS, parse_address,
-    parse_memory, parse_size,
+    Config, DebugCommand, Fsync, KEPT_BACKUPS, LogFormat, LogLevel, Ready, ServeError, THREADS,
+    parse_address, parse_memory, parse_size,
 };
 
 use crate::{
@@ -23,7 +23,7 @@ Examples:
   redis-cli -p 6380 set greeting hello           any Redis client works
   redis-cli -p 6380 range - + limit 10           and so do ordered commands
 
-A file of options is TOML: db, listen, tls-listen, tls-cert,
+A file of options is TOML: db, backups, keep-backups, listen, tls-listen, tls-cert,
 tls-key, unix, share, share-socket, share-listen, share-tls-listen,
 share-allow-users, share-allow-groups, share-table, share-address,
 share-memory, memory, fsync, requirepass-file, acl-file,
@@ -38,6 +38,13 @@ pub(crate) struct Serve {
     /// Directory of the data; made if it is not there [default: rhumb-data]
     #[arg(long, alias = "data", value_name = "DIR", env = "RHUMB_DB", hide_env_values = true)]
     db: Option<PathBuf>,
+    /// Directory of the backup that SAVE and BGSAVE add points to [default: the directory of the
+    /// data with .backups appended]
+    #[arg(long, value_name = "DIR")]
+    backups: Option<PathBuf>,
+    /// Newest points of that backup that are kept [default: 3]
+    #[arg(long, value_name = "N", value_parser = parse_kept)]
+    keep_backups: Option<usize>,
     /// Address or name to listen on [default: 127.0.0.1:6380]
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: Option<SocketAddr>,
@@ -199,6 +206,8 @@ impl Serve {
             None => Config::default(),
         };
         config.data = self.db.unwrap_or(config.data);
+        config.backups = self.backups.or(config.backups);
+        config.keep_backups = self.keep_backups.unwrap_or(config.keep_backups);
         config.listen = self.listen.unwrap_or(config.listen);
         config.tls_listen = self.tls_listen.or(config.tls_listen);
         config.tls_cert = self.tls_cert.or(config.tls_cert);
@@ -246,9 +255,17 @@ fn parse_debug(text: &str) -> Result<DebugCommand, String> {
 }
 
 fn parse_threads(text: &str) -> Result<usize, String> {
+    parse_number(text, &THREADS)
+}
+
+fn parse_kept(text: &str) -> Result<usize, String> {
+    parse_number(text, &KEPT_BACKUPS)
+}
+
+fn parse_number(text: &str, range: &RangeInclusive<u64>) -> Result<usize, String> {
     let number: u64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
-    if !THREADS.contains(&number) {
-        return Err(format!("it may be from {} to {}", THREADS.start(), THREADS.end()));
+    if !range.contains(&number) {
+        return Err(format!("it may be from {} to {}", range.start(), range.end()));
     }
     usize::try_from(number).map_err(|error| error.to_string())
 }

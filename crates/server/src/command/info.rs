@@ -307,6 +307,7 @@ fn engine_section(server: &Server) -> String {
     let stats = server.databases.engine.stats();
     let files: u64 = stats.keyspaces.iter().map(|keyspace| keyspace.file_bytes).sum();
     let entries: u64 = stats.keyspaces.iter().map(|keyspace| keyspace.entries).sum();
+    let read_ns = |share| stats.read_latency.quantile_ns(share).to_string();
     lines([
         ("table_entries", entries.to_string()),
         ("table_bytes", files.to_string()),
@@ -325,6 +326,10 @@ fn engine_section(server: &Server) -> String {
         ("tables_untrained", stats.tables_untrained.to_string()),
         ("tables_trained_reading", stats.tables_trained_reading.to_string()),
         ("trainings_refused", stats.trainings_refused.to_string()),
+        ("timed_reads", stats.read_latency.count().to_string()),
+        ("read_ns_p50", read_ns(0.5)),
+        ("read_ns_p99", read_ns(0.99)),
+        ("read_ns_p99.9", read_ns(0.999)),
         ("stall_ns_max", stats.stall_ns_max.to_string()),
         ("failed_writes", server.databases.health.failed_writes().to_string()),
         ("failed_syncs", server.databases.health.failed_syncs().to_string()),

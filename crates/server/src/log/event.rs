@@ -86,6 +86,10 @@ events! {
     AcceptFailed = "accept-failed", Warn;
     /// A client gave a wrong password.
     WrongPassword = "wrong-password", Warn;
+    /// A point was added to the backup.
+    Saved = "saved", Info;
+    /// Points of the backup that are no longer kept could not be removed.
+    PointsNotRemoved = "points-not-removed", Warn;
     /// A copy of the data failed.
     SaveFailed = "save-failed", Error;
     /// A command took long.

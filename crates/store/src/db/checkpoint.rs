@@ -163,7 +163,7 @@ impl Core {
 
     fn copy_file(&self, from: &Path, to: PathBuf, made: &mut Vec<PathBuf>) -> Result<()> {
         made.push(to.clone());
-        copy((&*self.shared.fs, from), (&*self.shared.fs, &to)).map(drop)
+        copy(&*self.shared.fs, from, &to)
     }
 
     /// Makes a durable database of the files in `target`.

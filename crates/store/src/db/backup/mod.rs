@@ -1,36 +1,41 @@
-//! Backups: points of a database in a directory of any file system, each of which can be restored.
+//! Backups: points of a database in a directory of any file system or in a bucket, each of which
+//! can be restored.
 //!
 //! Tables never change and their numbers are never used again. So a point is a list of tables with
 //! the records of a manifest, and only tables that no earlier point has are copied. A point is
-//! there once its list is: it is written last, under another name first. What a backup that was
-//! ended has left is not in a list, and the next one removes it.
+//! there once its list is: it is written last, and whole. What a backup that was ended has left is
+//! not in a list, and the next one removes it.
 
+#[cfg(feature = "object-store")]
+mod bucket;
+mod directory;
 mod format;
 mod kept;
+mod target;
 
 use std::{
     collections::HashMap,
-    path::{Path, PathBuf},
+    path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use rhumb_sync::primitive::Arc;
-use xxhash_rust::xxh3::Xxh3Default;
 
-use self::format::{Point, PointFile};
-use super::{Database, core::Core};
+use self::{
+    format::{Point, PointFile},
+    target::{Files, is_there},
+};
+use super::{Database, checkpoint::Content, core::Core};
 use crate::{
     error::{Error, Result},
     events::{Event, Span, Work},
-    io::{FileSystem, ReadMode, read_exact_at, retry, write_all},
+    io::retry,
 };
 
+pub(super) use directory::copy;
 pub use kept::{BackupInfo, Backups};
 
-/// The name of the file that is locked while a backup is made, restored or removed.
-const LOCK_NAME: &str = "LOCK";
-
-/// How the names of files end that are not whole yet.
+/// How the names of files end that are not whole yet, in a directory.
 const TEMPORARY_ENDING: &str = ".tmp";
 
 /// How the names of points end.
@@ -77,36 +82,69 @@ impl Database {
     /// [`Error::Locked`] if another backup is being made there; [`Error::Corrupt`] if a point there
     /// is damaged; [`Error::Io`]; [`Error::ReadOnly`] if the database is open for reading only.
     pub fn backup(&self, path: impl AsRef<Path>) -> Result<BackupInfo> {
-        self.core().backup(path.as_ref())
+        let (core, path) = (self.core(), path.as_ref());
+        core.shared.check_writable()?;
+        let fs = &core.shared.fs;
+        let path = retry("find", path, || fs.absolute(path))?;
+        core.backup(&Backups::create(Arc::clone(fs), path)?)
+    }
+
+    /// Adds a point to a backup, as [`Database::backup`] does, wherever it is: in a bucket too,
+    /// with the feature `object-store` (`Backups::in_bucket`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::backup`].
+    pub fn backup_to(&self, backups: &Backups) -> Result<BackupInfo> {
+        self.core().backup(backups)
     }
 }
 
 impl Core {
-    fn backup(&self, target: &Path) -> Result<BackupInfo> {
+    fn backup(&self, backups: &Backups) -> Result<BackupInfo> {
         self.shared.check_writable()?;
         let span = Span::enter(Work::Backup);
-        let fs = &self.shared.fs;
-        let target = retry("find", target, || fs.absolute(target))?;
-        let backups = Backups::create(Arc::clone(fs), target)?;
         let _lock = backups.lock()?;
         let points = backups.points()?;
         let (content, identity) = self.flushed_content()?;
         if points.iter().any(|point| point.identity != identity) {
-            let dir = backups.dir().display();
-            let what = format!("{dir} has backups of another database: choose another directory");
+            let place = backups.place().display();
+            let what = format!("{place} has backups of another database: choose another place");
             return Err(Error::InvalidArgument(what.into()));
         }
-        backups.remove_leftovers(&points)?;
+        let there = backups.remove_leftovers(&points)?;
+        let added = self.add_point((backups, &points, &there), content, identity);
+        if added.is_err() {
+            // The room that it took may be what writers lack. The point is there at times, whose
+            // last sync failed.
+            let _ = backups.points().and_then(|points| backups.remove_leftovers(&points));
+        }
+        let info = added?;
+        let (number, files) = (info.number, info.files as u64);
+        span.report(&Event::BackedUp { number, files, copied_bytes: info.copied_bytes });
+        Ok(info)
+    }
+
+    /// Adds a point with these contents after those points, to a backup that has these files.
+    fn add_point(
+        &self,
+        (backups, points, there): (&Backups, &[Point], &Files),
+        content: Content,
+        identity: u64,
+    ) -> Result<BackupInfo> {
         let known: HashMap<&str, &PointFile> =
             points.iter().flat_map(|point| &point.files).map(|file| (&*file.name, file)).collect();
         let (mut files, mut copied_bytes) = (Vec::new(), 0);
         for from in self.files_of(&content.state) {
             let name = name_of(&from);
-            if let Some(file) = known.get(&*name) {
-                files.push((*file).clone());
+            let before = known.get(&*name).copied();
+            // One that the place has lost is copied again.
+            // planted: backup-known-lost
+            if let Some(file) = before.filter(|file| is_there(there, file)) {
+                files.push(file.clone());
                 continue;
             }
-            let file = backups.add_file(&**fs, &from, name)?;
+            let file = backups.add_file(&*self.shared.fs, &from, name, before)?;
             copied_bytes += file.len;
             files.push(file);
         }
@@ -121,8 +159,6 @@ impl Core {
             records: content.records(),
         };
         backups.add_point(&point)?;
-        let (number, files) = (point.number, point.files.len() as u64);
-        span.report(&Event::BackedUp { number, files, copied_bytes });
         Ok(BackupInfo { copied_bytes, ..BackupInfo::of(&point) })
     }
 }
@@ -130,42 +166,4 @@ impl Core {
 /// The name of a file of the engine.
 fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// Copies a file and makes the copy durable, whose name is not; returns its length and its XXH3-64.
-pub(super) fn copy(
-    from: (&dyn FileSystem, &Path),
-    to: (&dyn FileSystem, &Path),
-) -> Result<(u64, u64)> {
-    let (source_fs, source_path) = from;
-    let (target_fs, target_path) = to;
-    let source = retry("open", source_path, || source_fs.open(source_path, ReadMode::Buffered))?;
-    let len = retry("stat", source_path, || source.len())?;
-    let mut target = retry("create", target_path, || target_fs.create(target_path))?;
-    let mut part = vec![0; COPY_BYTES.min(usize::try_from(len).unwrap_or(COPY_BYTES))];
-    let (mut at, mut hasher) = (0, Xxh3Default::new());
-    while at < len {
-        let now = part.len().min(usize::try_from(len - at).unwrap_or(usize::MAX));
-        read_exact_at(&*source, source_path, &mut part[..now], at)?;
-        hasher.update(&part[..now]);
-        write_all(&mut *target, target_path, &part[..now])?;
-        at += now as u64;
-    }
-    retry("fsync", target_path, || target.sync_all())?;
-    Ok((len, hasher.digest()))
-}
-
-/// Writes a new file under another name first, so that it is whole or not there.
-fn write_whole(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
-    let temporary = temporary_of(path);
-    let mut file = retry("create", &temporary, || fs.create(&temporary))?;
-    write_all(&mut *file, &temporary, bytes)?;
-    retry("fsync", &temporary, || file.sync_all())?;
-    retry("rename", &temporary, || fs.rename(&temporary, path))
-}
-
-fn temporary_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(TEMPORARY_ENDING);
-    name.into()
 }

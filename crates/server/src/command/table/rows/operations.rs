@@ -12,6 +12,9 @@ const ADMIN: Flags = Flags::ADMIN.and(Flags::NO_SCRIPT);
 
 const ADMIN_ALONE: Flags = ADMIN.and(Flags::NO_MULTI);
 
+/// What a copy of the data takes, as a point of an incremental backup.
+const OF_A_COPY: &str = "O(tables), and the bytes written since the last one";
+
 const ACL_PARTS: &[Part] = &[
     ("cat", -2),
     ("deluser", -3),
@@ -87,14 +90,8 @@ pub(super) fn operations() -> Vec<Command> {
                 ("O(users); LOAD and SAVE O(bytes of the file)", "Users, and what each may do"),
             ),
         ),
-        row(
-            "bgrewriteaof",
-            1,
-            ADMIN,
-            ops::bgrewriteaof,
-            ("O(tables)", "Begins a copy of the data"),
-        ),
-        row("bgsave", -1, ADMIN, ops::bgsave, ("O(tables)", "Begins a copy of the data")),
+        row("bgrewriteaof", 1, ADMIN, ops::bgrewriteaof, (OF_A_COPY, "Begins a copy of the data")),
+        row("bgsave", -1, ADMIN, ops::bgsave, (OF_A_COPY, "Begins a copy of the data")),
         slow(row("debug", -2, ADMIN, ops::debug, ("O(1)", "For tests, if the settings allow it"))),
         row("lastsave", 1, Flags::FAST, ops::lastsave, ("O(1)", "When the data were copied last")),
         with_parts(
@@ -124,7 +121,7 @@ pub(super) fn operations() -> Vec<Command> {
             MODULE_PARTS,
             row("module", -2, Flags::NONE, ops::module, ("O(1)", "Says that there are no modules")),
         ),
-        slow(row("save", 1, ADMIN_ALONE, ops::save, ("O(tables)", "Writes a copy of the data"))),
+        slow(row("save", 1, ADMIN_ALONE, ops::save, (OF_A_COPY, "Writes a copy of the data"))),
         with_parts(
             SLOWLOG_PARTS,
             row(
