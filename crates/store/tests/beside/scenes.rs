@@ -133,7 +133,8 @@ fn open_tables_are_used_again() {
     assert_eq!(pairs(&reader.keyspace("parts", options()).unwrap()).len(), ROUNDS as usize);
 }
 
-/// A snapshot that is held for long keeps the files that it sees, and not those of all states since.
+/// A snapshot that is held for long keeps the files that it sees, and not those of all states
+/// since.
 #[test]
 fn a_long_snapshot_keeps_no_states_that_nobody_sees() {
     let fs = SimFs::new(7);

@@ -1,7 +1,7 @@
 //! The database against `BTreeMap`: random histories of every operation, with snapshots, batches,
-//! several keyspaces, drops, clears, ingestions, checkpoints, backups, transactions, readers beside,
-//! compactions and reopenings, over tiny
-//! memtables and tables so that every level is in use.
+//! several keyspaces, drops, clears, ingestions, checkpoints, backups, transactions, readers
+//! beside, compactions and reopenings, over tiny memtables and tables so that every level is in
+//! use.
 //!
 //! `RHUMB_HISTORIES` sets the number of histories to run, `RHUMB_SEED` the one to begin with.
 

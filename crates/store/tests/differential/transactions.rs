@@ -7,8 +7,8 @@ use rhumb::{Error, Slice, TransactionOptions};
 use super::{Draw, Map, World, expires};
 
 impl World {
-    /// A transaction over several keyspaces that goes back to a savepoint at times. It is committed,
-    /// or dropped, or another write comes between.
+    /// A transaction over several keyspaces that goes back to a savepoint at times. It is
+    /// committed, or dropped, or another write comes between.
     pub(crate) fn transact(&mut self) {
         let names = [self.space(), self.space()];
         let mut options = TransactionOptions::default();
