@@ -1,6 +1,6 @@
 //! Damage at rest: bytes of a closed or killed database, or of a backup, change, in every kind of
-//! file. Every open and every read that follows is right or an error; nothing panics, and `check` finds everything
-//! that matters.
+//! file. Every open and every read that follows is right or an error; nothing panics, and `check`
+//! finds everything that matters.
 //!
 //! `RHUMB_BIT_FLIPS` sets the number of changes, `RHUMB_SEED` repeats one of them. Two kinds of
 //! change may cost writes, a suffix of those in the log, because they look like what a power cut
