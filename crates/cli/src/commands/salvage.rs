@@ -23,8 +23,9 @@ Reads all files of SRC and writes nothing to it. Every entry whose checksum is r
 whatever else is damaged or missing; what was lost is listed with its file, its offset and the keys
 between which it lay. Where the newer version of an entry is lost, an older one can come to light.
 
-Without a whole manifest, tables whose keyspace is not known become keyspaces of their own, such as
-table-12, and the log's entries tree-7; --into puts them all into one.
+Without a whole manifest, tables and entries of the log whose keyspace is not known go into
+keyspaces called after their LSM trees, such as tree-7. Tables that do not name a tree, or share a
+file with others, become keyspaces of their own, such as table-12; --into puts them all into one.
 
 Exit code 2 if anything was lost: DST is a sound database all the same.";
 

@@ -218,7 +218,7 @@ impl Core {
         // joined again without end.
         let most = self.shared.options.table_bytes;
         let table_bytes = if merge.input_bytes() <= most { u64::MAX } else { most };
-        let new_table = |layout: &TableLayout| self.new_table(layout);
+        let new_table = |layout: &TableLayout| self.new_table(layout).of_tree(tree.id);
         let target = MergeTarget { layout, table_bytes, held, new_table: &new_table, finish };
         let go_on = || self.check_compaction_wanted(tree);
         merge_tables(merge, self.readers(), target, &go_on, outputs)

@@ -77,7 +77,7 @@ impl Core {
         for id in ids {
             let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
             let options = tree.options.table().with_writers(writers);
-            let writer = self.new_table(&options);
+            let writer = self.new_table(&options).of_tree(id);
             let mut writer = if are_many { writer.holding(held) } else { writer };
             retain.next_run();
             let hidden = write_tree(memtable, &tree, &mut retain, &mut writer)?;

@@ -23,9 +23,10 @@ use crate::{
         footer::{Footer, SectionExtent, decode_properties, put_section},
         format::{
             COMPRESSION_LZ4, COMPRESSION_NONE, FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION,
-            FORMAT_VERSION_RANGES, FRAME_HEADER_BYTES, MAGIC, PAGE_HEADER_BYTES, PAGE_NO_FRAME,
-            PAGE_PAYLOAD_BYTES, SECTION_FILTER, SECTION_HEADER_BYTES, SECTION_INDEX,
-            SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
+            FORMAT_VERSION_RANGES, FORMAT_VERSION_TREE, FRAME_HEADER_BYTES, MAGIC,
+            PAGE_HEADER_BYTES, PAGE_NO_FRAME, PAGE_PAYLOAD_BYTES, SECTION_FILTER,
+            SECTION_HEADER_BYTES, SECTION_INDEX, SECTION_PROPERTIES, SECTION_RANGES,
+            TABLE_BYTES_MIN,
         },
         index_block::LEARNED,
         pages::PageFrameHeader,
@@ -175,6 +176,7 @@ impl Crafted {
             properties: put(SECTION_PROPERTIES, &self.properties),
             has_expiries: decode_properties(&self.properties, ID, 0)
                 .is_ok_and(|(meta, _)| meta.expiries.is_some()),
+            tree: 0,
         };
         file.resize(
             (file.len() + FOOTER_BYTES).next_multiple_of(FILE_ALIGN_BYTES) - FOOTER_BYTES,
@@ -230,8 +232,10 @@ pub(super) fn repair(file: &mut [u8]) {
         FORMAT_VERSION_RANGES => FORMAT_VERSION_RANGES,
         _ => FORMAT_VERSION,
     };
+    let tree = u32_at(&footer, 68);
+    let version = if tree == 0 { version } else { version + FORMAT_VERSION_TREE };
     overwrite(file, footer_at + 64, &version.to_le_bytes());
-    overwrite(file, footer_at + 68, &[0; 4]);
+    overwrite(file, footer_at + 68, &tree.to_le_bytes());
     let checksum = xxh3_64(&file[footer_at..footer_at + 72]);
     overwrite(file, footer_at + 72, &checksum.to_le_bytes());
     overwrite(file, footer_at + 80, &MAGIC);

@@ -124,8 +124,8 @@ impl Follower {
         self.current.as_mut().map_or(Ok(()), Current::refresh)
     }
 
-    /// Looks whether a newer segment continues the log before the end of the one that is being read:
-    /// what that holds from there on is void. To be called when there is a newer segment.
+    /// Looks whether a newer segment continues the log before the end of the one that is being
+    /// read: what that holds from there on is void. To be called when there is a newer segment.
     ///
     /// # Errors
     ///

@@ -111,11 +111,12 @@ impl Salvage {
     }
 
     /// Puts all entries whose keyspace is not known into the keyspace `name`. By default each LSM
-    /// tree and each table of which no more is known gets a keyspace of its own, such as `tree-7`
-    /// or `table-12`. Of several versions of a key the one with the largest sequence number counts,
-    /// so this is right if the store had one keyspace, or if its keyspaces share no keys.
-    /// Compactions give entries with nothing older the number 0, so an obsolete table that was left
-    /// in the directory would count for more than they.
+    /// tree of which no more is known, and each table that does not name its tree or shares a file
+    /// with others, gets a keyspace of its own, such as `tree-7` or `table-12`. Of several versions
+    /// of a key the one with the largest sequence number counts, so this is right if the store had
+    /// one keyspace, or if its keyspaces share no keys. Compactions give entries with nothing older
+    /// the number 0, so an obsolete table that was left in the directory would count for more than
+    /// they.
     pub fn into(mut self, name: &str) -> Self {
         self.into = Some(name.to_owned());
         self
@@ -142,8 +143,8 @@ impl Salvage {
     /// version are destroyed, **an older value can come to light**; the range of keys is among the
     /// losses. What was dropped or replaced does not come back if the manifest is whole
     /// ([`ManifestFound::Whole`]). If it is not, obsolete files that lie in the directory are taken
-    /// for tables. Entries of ingested tables are then taken for the oldest, as only the manifest
-    /// has their number.
+    /// for tables of the LSM trees that they name. Entries of ingested tables are then taken for
+    /// the oldest, as only the manifest has their number.
     ///
     /// A log that ends at the end of a record cannot be told from one that was cut off there, and
     /// neither can a manifest.
@@ -240,13 +241,20 @@ impl Salvage {
                 None => all.lose_table(name, src, &meta, report),
             }
         }
+        let LogContents { trees, created, is_damaged } = log;
         if !known.is_whole {
             for (id, table) in tables::unknown(disk, src, names, &known)? {
-                let name = all.unknown_name(format!("table-{id}"));
-                all.add_table(name, TABLE_SCOPE | id, table, report);
+                match table.tree.map(|tree| (tree, all.name_of_logged(&known, tree, &created))) {
+                    Some((tree, Some(name))) => all.add_table(name, tree.into(), table, report),
+                    // It was dropped.
+                    Some((_, None)) => {}
+                    None => {
+                        let name = all.unknown_name(format!("table-{id}"));
+                        all.add_table(name, TABLE_SCOPE | id, table, report);
+                    }
+                }
             }
         }
-        let LogContents { trees, created, is_damaged } = log;
         for (tree, contents) in trees {
             match all.name_of_logged(&known, tree, &created) {
                 Some(name) => all.add_log(name, tree.into(), contents),
@@ -397,8 +405,8 @@ impl Gathered {
         }
     }
 
-    /// The name of the keyspace of an LSM tree that the log has entries of; `None` if it was
-    /// dropped.
+    /// The name of the keyspace of an LSM tree that the log has entries of, or that a table names;
+    /// `None` if it was dropped.
     fn name_of_logged(
         &self,
         known: &KnownCatalog,

@@ -26,7 +26,7 @@ use crate::{
         },
         home_path, parse_table_name,
     },
-    types::FileId,
+    types::{FileId, TreeId},
 };
 
 /// The bytes that are searched at once for sections.
@@ -44,6 +44,9 @@ pub(super) struct FoundTable {
     pub(super) meta: Option<TableMeta>,
     /// What its own properties say.
     pub(super) properties: Option<TableMeta>,
+    /// The LSM tree that it says it is of, if its footer is sound and it has a file of its own. In
+    /// a file that tables share obsolete ones stay, and they must not be taken for newer versions.
+    pub(super) tree: Option<TreeId>,
     /// The number of its blocks, if its footer is sound.
     pub(super) block_count: Option<u32>,
     /// The bytes that may hold blocks.
@@ -86,6 +89,7 @@ fn found(id: FileId, region: Region, len: u64) -> Result<FoundTable> {
         id,
         meta: None,
         properties: None,
+        tree: None,
         block_count: None,
         data_bytes: region.len,
         is_data_known: false,
@@ -190,7 +194,11 @@ pub(super) fn unknown(
         if let Some(id) = parse_table_name(name).filter(|id| is_new(*id)) {
             if let Some(file) = Region::open(disk, &path) {
                 let len = own_len(&file, id)?;
-                tables.insert(id, found(id, file.part(0, len), len)?);
+                let mut table = found(id, file.part(0, len), len)?;
+                let footer = footer_before(&table.region, len)?;
+                let tree = footer.map(|(footer, _)| footer).filter(|footer| footer.table == id);
+                table.tree = tree.map(|footer| footer.tree).filter(|tree| *tree != 0);
+                tables.insert(id, table);
             }
         } else if let Some(file_id) = shared_id(name)
             && let Some(file) = Region::open(disk, &path)

@@ -7,13 +7,13 @@ use super::{
     TableMeta,
     format::{
         COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, FILE_ALIGN_BYTES, FOOTER_BYTES,
-        FORMAT_VERSION, FORMAT_VERSION_BOTH, FORMAT_VERSION_EXPIRIES, FORMAT_VERSION_RANGES, MAGIC,
-        PAGE_BYTES, SECTION_HEADER_BYTES, TABLE_BYTES_MIN,
+        FORMAT_VERSION, FORMAT_VERSION_BOTH, FORMAT_VERSION_EXPIRIES, FORMAT_VERSION_RANGES,
+        FORMAT_VERSION_TREE, MAGIC, PAGE_BYTES, SECTION_HEADER_BYTES, TABLE_BYTES_MIN,
     },
 };
 use crate::{
     expiry::Expiries,
-    types::{FileId, KEY_BYTES_MAX},
+    types::{FileId, KEY_BYTES_MAX, TreeId},
     varint,
 };
 
@@ -53,6 +53,9 @@ pub(crate) struct Footer {
     pub(crate) properties: SectionExtent,
     /// True if entries expire.
     pub(crate) has_expiries: bool,
+    /// The LSM tree that the table was written for; 0 if that was not known, as for an ingestion,
+    /// or if the table is older than this field. No tree has that number.
+    pub(crate) tree: TreeId,
 }
 
 impl Footer {
@@ -71,8 +74,9 @@ impl Footer {
             (false, true) => FORMAT_VERSION_EXPIRIES,
             (true, true) => FORMAT_VERSION_BOTH,
         };
+        let version = if self.tree == 0 { version } else { version + FORMAT_VERSION_TREE };
         out.extend_from_slice(&version.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.tree.to_le_bytes());
         let checksum = xxh3_64(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         out.extend_from_slice(&MAGIC);
@@ -104,12 +108,15 @@ impl Footer {
         if word(9) != checksum {
             return damaged("the footer's checksum", format!("{:016x}", word(9)));
         }
-        let (has_ranges, has_expiries) = match half(64) {
+        let (tree, version) = (half(68), half(64));
+        let has_tree = version >= FORMAT_VERSION + FORMAT_VERSION_TREE;
+        let base = if has_tree { version - FORMAT_VERSION_TREE } else { version };
+        let (has_ranges, has_expiries) = match base {
             FORMAT_VERSION => (false, false),
             FORMAT_VERSION_RANGES => (true, false),
             FORMAT_VERSION_EXPIRIES => (false, true),
             FORMAT_VERSION_BOTH => (true, true),
-            other => return Err(FooterError::Version(other)),
+            _ => return Err(FooterError::Version(version)),
         };
         let extent = |i| SectionExtent { offset: word(i), len: word(i + 1) };
         let (filter, properties) = (extent(4), extent(6));
@@ -126,6 +133,7 @@ impl Footer {
             ranges,
             properties,
             has_expiries,
+            tree,
         };
         let mut end = u64::from(footer.data_pages) * PAGE_BYTES as u64;
         let ranges = has_ranges.then_some(ranges);
@@ -139,7 +147,10 @@ impl Footer {
             }
             end = extent.offset.saturating_add(extent.len);
         }
-        if half(68) != 0 || footer.data_pages == 0 || footer.block_count == 0 {
+        if has_tree != (tree != 0) {
+            return damaged("a tree in versions that name one", format!("the tree {tree}"));
+        }
+        if footer.data_pages == 0 || footer.block_count == 0 {
             return damaged("a table with blocks", format!("{} blocks", footer.block_count));
         }
         match checked_file_end(end.saturating_add(FOOTER_BYTES as u64)) {
@@ -347,7 +358,19 @@ mod tests {
             ranges: extent(12438, 0),
             properties: extent(12438, 90),
             has_expiries: false,
+            tree: 0x0403_0201,
         }
+    }
+
+    #[test]
+    fn a_footer_names_its_tree() {
+        assert_eq!(footer().encode()[64..72], [7, 0, 0, 0, 1, 2, 3, 4]);
+        let mut without = Footer { tree: 0, ..footer() }.encode();
+        assert_eq!(without[64..72], [3, 0, 0, 0, 0, 0, 0, 0]);
+        without[64] = 7;
+        let checksum = xxh3_64(&without[..72]).to_le_bytes();
+        without[72..80].copy_from_slice(&checksum);
+        assert!(matches!(Footer::decode(&without, 16384), Err(FooterError::Damaged(_))));
     }
 
     #[test]
@@ -380,10 +403,10 @@ mod tests {
     #[test]
     fn another_version_is_told_from_damage() {
         let mut bytes = footer().encode();
-        bytes[64] = 9;
+        bytes[64] = 11;
         let checksum = xxh3_64(&bytes[..72]).to_le_bytes();
         bytes[72..80].copy_from_slice(&checksum);
-        assert_eq!(Footer::decode(&bytes, 16384), Err(FooterError::Version(9)));
+        assert_eq!(Footer::decode(&bytes, 16384), Err(FooterError::Version(11)));
     }
 
     #[test]

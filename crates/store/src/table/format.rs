@@ -57,6 +57,10 @@ pub(crate) const FORMAT_VERSION_RANGES: u32 = 4;
 pub(crate) const FORMAT_VERSION_EXPIRIES: u32 = 5;
 /// The version of a table with both.
 pub(crate) const FORMAT_VERSION_BOTH: u32 = 6;
+/// What is added to the version of a table that names its LSM tree.
+pub(crate) const FORMAT_VERSION_TREE: u32 = 4;
+/// The greatest version.
+pub(crate) const FORMAT_VERSION_MAX: u32 = FORMAT_VERSION_BOTH + FORMAT_VERSION_TREE;
 /// Bytes of the footer, which ends the file.
 pub(crate) const FOOTER_BYTES: usize = 88;
 /// The fewest bytes of a table: a page of data, the sections and the footer.

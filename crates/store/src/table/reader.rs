@@ -23,7 +23,7 @@ use super::{
         Footer, FooterError, Mismatch, SectionExtent, Written, decode_properties, section_payload,
     },
     format::{
-        FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION_BOTH, PAGE_BYTES, SECTION_FILTER,
+        FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION_MAX, PAGE_BYTES, SECTION_FILTER,
         SECTION_INDEX, SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
     },
     hash::KeyHash,
@@ -498,7 +498,7 @@ fn footer_error(path: &Path, offset: u64, error: FooterError) -> Error {
         FooterError::Version(version) => Error::Unsupported {
             path: path.to_owned(),
             what: format!(
-                "table format {version}, and this program reads up to {FORMAT_VERSION_BOTH}"
+                "table format {version}, and this program reads up to {FORMAT_VERSION_MAX}"
             ),
         },
     }

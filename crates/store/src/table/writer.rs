@@ -32,7 +32,7 @@ use crate::{
     expiry::{ExpiriesBuilder, Millis, Stamp},
     io::FileSystem,
     ranges::{Ranges, last_below},
-    types::{FileId, KEY_BYTES_MAX, Kind, SeqNo, VALUE_BYTES_MAX, compare_entries},
+    types::{FileId, KEY_BYTES_MAX, Kind, SeqNo, TreeId, VALUE_BYTES_MAX, compare_entries},
     varint,
 };
 
@@ -75,6 +75,8 @@ pub(crate) struct TableWriter {
     ranges: Ranges,
     expiries: ExpiriesBuilder,
     meta: TableMeta,
+    /// The LSM tree that the table is of; 0 if that is not known.
+    tree: TreeId,
     keys: u64,
     /// Counts the memory of the writer.
     mapped: Gauge,
@@ -131,10 +133,17 @@ impl TableWriter {
             },
             expiries: ExpiriesBuilder::default(),
             ranges: Ranges::default(),
+            tree: 0,
             keys: 0,
             options,
             finished: false,
         }
+    }
+
+    /// Names the LSM tree that the table is of in its footer, for a salvage without a manifest.
+    pub(crate) fn of_tree(mut self, tree: TreeId) -> Self {
+        self.tree = tree;
+        self
     }
 
     /// Keeps up to `bytes` of the table in memory, so that [`TableWriter::finish_into`] may put it
@@ -495,6 +504,7 @@ impl TableWriter {
             table: self.id,
             data_pages,
             block_count: self.block_count,
+            tree: self.tree,
             ..Footer::default()
         };
         footer.has_expiries = self.meta.expiries.is_some();

@@ -261,8 +261,7 @@ fn chosen(
 
 /// Every run of a history costs as much as the whole history, and there are some three for each of
 /// its 150 to 1,000 calls. Most calls are like others, so the short form has one of each place;
-/// with
-/// `RHUMB_FAULT_HISTORIES` all of them fail.
+/// with `RHUMB_FAULT_HISTORIES` all of them fail.
 #[test]
 fn no_call_of_a_history_fails_unnoticed_or_for_good() {
     let all = from_env("RHUMB_FAULT_HISTORIES");

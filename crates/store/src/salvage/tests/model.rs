@@ -82,6 +82,8 @@ pub(super) struct TableParts {
     pub(super) ranges: Vec<Removal>,
     pub(super) ranges_at: Option<Part>,
     pub(super) footer: Part,
+    /// The LSM tree that the footer names.
+    pub(super) tree: Option<TreeId>,
 }
 
 /// An operation in the log.
@@ -238,9 +240,10 @@ fn read_table(files: &Files, table: &Table) -> TableParts {
         let start = base + footer.ranges.offset;
         Part { path: path.clone(), at: start..start + footer.ranges.len }
     });
+    let tree = Some(footer.tree).filter(|tree| *tree > 0 && meta.place.is_none());
     let footer = Part { path: path.clone(), at: end - FOOTER_BYTES as u64..end };
     let raw_seq_min = meta.seq_min - table.seq_shift();
-    TableParts { raw_seq_min, blocks, ranges: ranges.collect(), ranges_at, footer, meta }
+    TableParts { raw_seq_min, blocks, ranges: ranges.collect(), ranges_at, footer, tree, meta }
 }
 
 fn parts_of(path: &Path, offsets: impl Iterator<Item = u64>) -> Vec<Part> {
@@ -371,10 +374,15 @@ impl Damaged<'_> {
     ) {
         let id = table.meta.id;
         let named = known.tables.get(&id);
+        let tree = table.tree.filter(|_| self.is_sound(&table.footer));
         let name = match named {
             Some((tree, _)) => name_of(known, *tree),
             None if self.is_whole || known.removed.contains(&id) || !self.is_found(table) => return,
-            None => format!("table-{id}"),
+            None => match tree.map(|tree| self.name_of_logged(known, tree, &self.created())) {
+                Some(Some(name)) => name,
+                Some(None) => return,
+                None => format!("table-{id}"),
+            },
         };
         let shift = match named {
             Some(_) => table.meta.seq_min - table.raw_seq_min,
@@ -384,7 +392,8 @@ impl Damaged<'_> {
             return;
         }
         let group = groups.entry(name).or_default();
-        let scope = named.map_or(1 << 40 | id, |(tree, _)| u64::from(*tree));
+        let tree = named.map(|(tree, _)| *tree).or(tree);
+        let scope = tree.map_or(1 << 40 | id, u64::from);
         for unit in &table.blocks {
             if !unit.parts.iter().all(|part| self.is_sound(part)) {
                 expected.lost.extend(unit.parts.iter().take(1).cloned());
@@ -451,6 +460,17 @@ impl Damaged<'_> {
                 }
             }
         }
+    }
+
+    /// The LSM trees of keyspaces whose partitions the sound log has created.
+    fn created(&self) -> HashMap<TreeId, TreeId> {
+        let frames = self.model.frames.iter().filter(|_| self.has_identity());
+        let sound = frames.filter(|frame| self.is_sound(&frame.part));
+        let creation = |op: &LogOp| match op {
+            LogOp::Create(root, tree) => Some((*tree, *root)),
+            _ => None,
+        };
+        sound.flat_map(|frame| frame.ops.iter().filter_map(creation)).collect()
     }
 
     fn name_of_logged(

@@ -1,14 +1,14 @@
 //! Single cases of damage.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rhumb_sync::primitive::Arc;
 
-use super::{DIR, Map, TARGET, build, contents, disk_of, open, options, salvaged};
+use super::{DIR, Map, TARGET, build, contents, disk_of, open, options, salvaged, tables_of};
 use crate::{
     Database, Error, Expiry, KeyspaceOptions, Partitioning,
     io::{
@@ -191,12 +191,65 @@ fn unknown_tables_go_into_one_keyspace_if_that_is_asked_for() {
     assert_eq!(contents(&db, "all"), map);
 }
 
+/// Without a manifest the tables of an LSM tree, and what the log has of it, come together.
+#[test]
+fn tables_and_the_log_come_together_by_their_tree() {
+    let fs = SimFs::new(1);
+    let builder = Database::builder(DIR).file_system(Arc::new(fs.clone()));
+    // Each flush makes a table with a file of its own, and nothing else is compacted.
+    let builder = builder.table_bytes(96_000).memtable_bytes(4 << 20).level_one_bytes(1 << 30);
+    let db = builder.background_threads(0).open().unwrap();
+    let names = ["a", "b"];
+    let keyspaces = names.map(|name| db.keyspace(name, options("plain")).unwrap());
+    let trees = keyspaces.each_ref().map(|keyspace| keyspace.inner.tree.get().id);
+    let mut maps = [Map::new(), Map::new()];
+    for round in 0..4_u32 {
+        for (keyspace, map) in keyspaces.iter().zip(&mut maps) {
+            for n in (0..2_000_u32).filter(|n| round == 0 || n % (round + 2) == 0) {
+                let noise = format!("{:x}", xxhash_rust::xxh3::xxh3_128(&n.to_be_bytes()));
+                let value = format!("{} {n} {round} {noise}", keyspace.name()).into_bytes();
+                keyspace.insert(n.to_be_bytes(), &value).unwrap();
+                map.insert(n.to_be_bytes().to_vec(), value);
+            }
+            keyspace.remove(round.to_be_bytes()).unwrap();
+            map.remove(&round.to_be_bytes()[..]);
+            // Tables that are flushed together share a file. The last ones stay in the log.
+            if round < 3 {
+                db.flush().unwrap();
+            }
+        }
+        if round == 0 {
+            keyspaces[0].compact().unwrap();
+        }
+    }
+    let fs = fs.kill();
+    drop((keyspaces, db));
+    for path in paths(&fs, "").into_iter().filter(|path| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name == "CURRENT" || name.starts_with("MANIFEST")
+    }) {
+        fs.remove_file(&path).unwrap();
+    }
+    let files = paths(&fs, "");
+    assert!(paths(&fs, ".sst").len() >= 4 && paths(&fs, ".set").is_empty(), "{files:?}");
+    let (report, found) = salvaged(&fs);
+    assert_eq!(report.manifest, ManifestFound::Nothing);
+    assert!(report.keyspaces.iter().all(|keyspace| !keyspace.has_own_name));
+    let expected: BTreeMap<String, Map> =
+        trees.into_iter().zip(maps).map(|(tree, map)| (format!("tree-{tree}"), map)).collect();
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    assert!(found == expected);
+}
+
 #[test]
 fn a_name_that_is_taken_is_not_taken_twice() {
     let fs = SimFs::new(1);
     let db = open(&fs, DIR);
-    db.keyspace("tree-7", options("plain")).unwrap().insert("a", "1").unwrap();
-    db.flush().unwrap();
+    // An ingested table does not name its LSM tree.
+    db.keyspace("k", options("plain")).unwrap().ingest([("a", "1")]).unwrap();
+    let (meta, _) = tables_of(&fs).remove(0);
+    let taken = format!("table-{}", meta.id);
+    db.keyspace(&taken, options("plain")).unwrap();
     drop(db);
     let manifest = fs.files(Path::new(DIR)).into_iter().find(|path| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("MANIFEST"))
@@ -224,10 +277,8 @@ fn a_name_that_is_taken_is_not_taken_twice() {
     fs.set_content(&manifest, damaged).unwrap();
     let (report, found) = salvaged(&fs);
     assert_eq!(report.manifest, ManifestFound::Part);
-    assert!(found["tree-7"].is_empty() && seen > 1);
-    let tables: Vec<_> = found.keys().filter(|name| name.starts_with("table-")).collect();
-    assert_eq!(tables.len(), 1, "{tables:?}");
-    assert_eq!(found[tables[0]].len(), 1);
+    assert!(found[&taken].is_empty() && found["k"].is_empty() && seen > 1);
+    assert_eq!(found[&format!("{taken}-")].len(), 1);
 }
 
 #[test]
