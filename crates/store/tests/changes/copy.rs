@@ -77,7 +77,7 @@ impl Copy {
         if self.db.is_none() {
             self.begin(source);
         }
-        // A copy may be behind another one by the ingestions of one follow.
+        // Each ingestion in between needs another copy.
         for _ in 0..100 {
             let reader = match self.rules.beside {
                 true => builder(&source.fs, "/db").open_read_only().unwrap(),
