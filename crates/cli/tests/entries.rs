@@ -250,6 +250,6 @@ fn every_command_explains_itself() {
         assert!(help.contains("Examples:"), "{command}: {help}");
         count += 1;
     }
-    assert!(count == 21, "{count} commands in {help}");
+    assert!(count == 23, "{count} commands in {help}");
     assert_eq!(shell.ok(&["--version"]), format!("rhumb {}\n", env!("CARGO_PKG_VERSION")));
 }
