@@ -276,7 +276,7 @@ fn cut_everywhere(seed: u64) -> Result<(), String> {
 /// Each history is done again for each of its changes.
 #[test]
 fn no_change_is_a_bad_moment_for_a_power_cut() {
-    on_all_processors(from_env("RHUMB_CUT_HISTORIES").unwrap_or(3), 1, cut_everywhere);
+    on_all_processors(from_env("RHUMB_CUT_HISTORIES").unwrap_or(2), 1, cut_everywhere);
 }
 
 /// Runs three programs at once on one database with a pool of its own.
