@@ -5,34 +5,10 @@ mod common;
 use std::{
     fmt::Write as _,
     fs,
-    io::{BufRead, BufReader, Read},
-    process::{Child, ChildStdout, Stdio},
+    io::{BufRead, Read},
 };
 
-use common::Shell;
-
-/// The number of times that processes are killed.
-fn kills() -> u32 {
-    std::env::var("RHUMB_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(3)
-}
-
-/// Starts a command whose output is read later, or never.
-fn start(shell: &Shell, args: &[&str]) -> (Child, BufReader<ChildStdout>) {
-    let mut child = shell
-        .command(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary starts");
-    let out = child.stdout.take().expect("a pipe");
-    (child, BufReader::new(out))
-}
-
-fn kill(mut child: Child) {
-    child.kill().expect("the process can be killed");
-    child.wait().expect("the process ends");
-}
+use common::{Shell, kill, kills, start};
 
 /// Lines of keys and values; all values are of `round`.
 fn lines(round: u32) -> String {
@@ -101,7 +77,7 @@ fn scans_go_on_while_writers_replace_all_files_and_are_killed() {
     let shell = Shell::new();
     load(&shell, 1);
     shell.ok(&["compact"]);
-    for round in 1..=kills() {
+    for round in 1..=kills(3) {
         // The pipe is full soon, and the scan waits.
         let (reader, mut out) = start(&shell, &["scan"]);
         let mut text = String::new();

@@ -2,38 +2,9 @@
 
 mod common;
 
-use std::{
-    fmt::Write as _,
-    io::{BufRead, BufReader},
-    process::{Child, ChildStdout, Stdio},
-    thread::sleep,
-    time::Duration,
-};
+use std::{fmt::Write as _, io::BufRead, thread::sleep, time::Duration};
 
-use common::Shell;
-
-/// The number of times that processes are killed.
-fn kills() -> u32 {
-    std::env::var("RHUMB_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(6)
-}
-
-/// Starts a command.
-fn start(shell: &Shell, args: &[&str]) -> (Child, BufReader<ChildStdout>) {
-    let mut child = shell
-        .command(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary starts");
-    let out = child.stdout.take().expect("a pipe");
-    (child, BufReader::new(out))
-}
-
-fn kill(mut child: Child) {
-    child.kill().expect("the process can be killed");
-    child.wait().expect("the process ends");
-}
+use common::{Shell, kill, kills, start};
 
 #[test]
 fn changes_are_printed_as_lines_and_as_objects() {
@@ -100,7 +71,7 @@ fn a_copy_equals_its_source_whatever_is_killed() {
     shell.ok(&["replicate", source, copy, "--once"]);
     assert!(contents(&shell, source) == contents(&shell, copy));
     let mut taken = 0;
-    for round in 2..2 + kills() {
+    for round in 2..2 + kills(6) {
         shell.file("lines.tsv", lines(round));
         let (writer, mut progress) = start(&shell, &load);
         let (follower, _out) = start(&shell, &["replicate", source, copy]);

@@ -4,9 +4,9 @@
 use std::{
     ffi::OsStr,
     fs,
-    io::Write,
+    io::{BufReader, Write},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
 };
 
 use tempfile::TempDir;
@@ -134,4 +134,28 @@ pub(crate) fn files_with_suffix(dir: &Path, suffix: &str) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+/// The number of times that processes are killed: that of `RHUMB_KILLS`, or `usual`.
+pub(crate) fn kills(usual: u32) -> u32 {
+    std::env::var("RHUMB_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(usual)
+}
+
+/// Starts a command whose output is read later, or never.
+pub(crate) fn start(shell: &Shell, args: &[&str]) -> (Child, BufReader<ChildStdout>) {
+    let mut child = shell
+        .command(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let out = child.stdout.take().expect("a pipe");
+    (child, BufReader::new(out))
+}
+
+/// Ends a process as `kill -9` does.
+pub(crate) fn kill(mut child: Child) {
+    child.kill().expect("the process can be killed");
+    child.wait().expect("the process ends");
 }

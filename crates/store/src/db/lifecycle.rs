@@ -77,6 +77,10 @@ impl Core {
         self.shared.check_running()?;
         let mut catalog = self.lock_catalog();
         let (new, changed) = missing(&catalog, names, options)?;
+        if new.is_empty() && changed.is_empty() {
+            // Another thread was faster.
+            return Ok(found(&catalog, names));
+        }
         let first = state.next_seq;
         let created = new.iter().map(|name| (*name, options.encode()));
         let changed_to = changed.iter().map(|(inner, wanted)| (&*inner.name, wanted.encode()));

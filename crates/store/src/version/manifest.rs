@@ -10,7 +10,6 @@
 //! after the new one was created.
 
 use std::{
-    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -319,7 +318,7 @@ pub(crate) fn manifest_path(dir: &Path, id: FileId) -> PathBuf {
 pub(super) fn read_current(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Current>> {
     let path = dir.join(CURRENT_NAME);
     let file = match retry("open", &path, || fs.open(&path, ReadMode::Buffered)) {
-        Err(Error::Io(failure)) if failure.source.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.is_missing() => return Ok(None),
         other => other?,
     };
     let len = retry("read the length of", &path, || file.len())?;
