@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::encode::entry::decode_head;
 
@@ -64,9 +64,6 @@ pub(crate) struct Count {
     expires: AtomicI64,
     /// When it was asked for last. Held by the thread that counts.
     asked: Mutex<Instant>,
-    /// Held by all that sweep keys that have ended, and against them while those that are not yet
-    /// swept are counted.
-    pub(crate) sweeping: RwLock<()>,
 }
 
 impl Default for Count {
@@ -76,7 +73,6 @@ impl Default for Count {
             keys: AtomicI64::new(0),
             expires: AtomicI64::new(0),
             asked: Mutex::new(Instant::now()),
-            sweeping: RwLock::default(),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 /// From the engine.
 pub(crate) fn live_keys(databases: &Databases, db: &Db) -> Result<i64> {
     let counted = keys(databases, db)?;
-    let _none_is_swept = db.count.sweeping.write();
+    let _none_is_swept = db.swept.sweeping();
     let all = db.count.known().unwrap_or(counted);
     Ok(all.keys - ended_keys(db)?)
 }
@@ -33,11 +33,12 @@ pub(crate) fn kept_keys(databases: &Databases, db: &Db) -> Result<i64> {
 /// How many keys have ended and are not yet swept.
 fn ended_keys(db: &Db) -> Result<i64> {
     let mut ended = 0;
+    let place = db.swept.place();
     for mark in db.due(now_ms()) {
         let (mark, _) = mark?;
         let Some((expires, key)) = member::expiry_of(&mark) else { continue };
         // A mark may be an old one: a key has one that says the same as its entry.
-        let entry = db.keys.get(key)?;
+        let entry = db.keys.get(key)?.filter(|entry| !place.has_told(key, entry));
         let head = entry.as_deref().and_then(decode_head);
         ended += i64::from(head.is_some_and(|(_, end, _)| end == expires));
     }
@@ -50,15 +51,19 @@ fn keys(databases: &Databases, db: &Db) -> Result<Tally> {
     if let Some(known) = count.known() {
         return Ok(known);
     }
-    let snapshot = {
+    // Keys that the sweeper tells of after this moment are taken off the count then.
+    let (snapshot, place) = {
         let _all = databases.locks.everything();
         databases.commit_submitted();
         count.begin();
-        databases.engine.snapshot()
+        (databases.engine.snapshot(), db.swept.place())
     };
     let mut counted = Tally::default();
     for pair in snapshot.keyspace(&db.keys)?.iter() {
-        counted.add(Some(&pair.inspect_err(|_| count.forget())?.1));
+        let (key, entry) = pair.inspect_err(|_| count.forget())?;
+        if !place.has_told(&key, &entry) {
+            counted.add(Some(&entry));
+        }
     }
     Ok(count.end(counted))
 }

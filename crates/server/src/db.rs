@@ -15,7 +15,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rhumb::{Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result, Slice};
+use rhumb::{Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result};
 
 use crate::{
     config::Fsync,
@@ -35,6 +35,7 @@ use crate::{
     met::Met,
     ranks::Ranks,
     segments::Learned,
+    swept::{Swept, SweptClock},
     waiters::Waiters,
     watch::{Interest, Watches},
 };
@@ -60,8 +61,7 @@ pub(crate) struct Db {
     /// at what it replaces.
     pub(crate) has_collections: AtomicBool,
     pub(crate) count: Count,
-    /// The last mark that [`Db::take_due`] has given; none if it begins at the first.
-    swept: Mutex<Option<Vec<u8>>>,
+    pub(crate) swept: Swept,
     /// Where draws among all keys look.
     pub(crate) segments: Learned,
 }
@@ -69,6 +69,8 @@ pub(crate) struct Db {
 /// All databases, and what they share.
 pub(crate) struct Databases {
     pub(crate) engine: Database,
+    /// The clock of `engine`.
+    clock: Arc<SweptClock>,
     opened: [OnceLock<Db>; DATABASES],
     opening: Mutex<()>,
     map: [AtomicU8; DATABASES],
@@ -114,12 +116,17 @@ pub(crate) fn keyspace_name(number: usize, part: &str) -> String {
 }
 
 impl Databases {
-    /// Opens the databases that `engine` holds.
+    /// Opens the databases that `engine` holds, which has this clock.
     ///
     /// # Errors
     ///
     /// From the engine, and if its server keyspace was written by a later version.
-    pub(crate) fn open(engine: Database, fsync: Fsync, health: Arc<Health>) -> Result<Self> {
+    pub(crate) fn open(
+        engine: Database,
+        clock: Arc<SweptClock>,
+        fsync: Fsync,
+        health: Arc<Health>,
+    ) -> Result<Self> {
         let system = engine.keyspace(SYSTEM_KEYSPACE, KeyspaceOptions::default())?;
         match system.get(SYSTEM_VERSION)?.as_deref() {
             None => system.insert(SYSTEM_VERSION, [FORMAT_VERSION])?,
@@ -148,6 +155,7 @@ impl Databases {
         let interest = Interest::default();
         let databases = Self {
             engine,
+            clock,
             opened: [const { OnceLock::new() }; DATABASES],
             opening: Mutex::default(),
             map,
@@ -222,7 +230,7 @@ impl Databases {
             work,
             has_collections: AtomicBool::new(has_collections),
             count: Count::default(),
-            swept: Mutex::default(),
+            swept: Swept::new(self.engine.expiry_ms()),
             segments: Learned::default(),
         }))
     }
@@ -231,6 +239,32 @@ impl Databases {
     pub(crate) fn opened(&self) -> impl Iterator<Item = (u8, &Db)> {
         let numbered = self.opened.iter().enumerate();
         numbered.filter_map(|(number, db)| db.get().map(|db| (number as u8, db)))
+    }
+
+    /// Lets the engine drop the strings of whose end clients were told in all databases.
+    ///
+    /// # Errors
+    ///
+    /// From the engine; nothing is dropped then.
+    pub(crate) fn drop_told(&self) -> Result<()> {
+        // A database that is opened later begins where the clock is.
+        let _none_is_opened = self.opening.lock();
+        let told_ms = self.opened().map(|(_, db)| db.swept.told_ms()).min().unwrap_or_default();
+        if !self.clock.is_before(told_ms) {
+            return Ok(());
+        }
+        // All are asked: the flags are taken.
+        let moved = self.opened().filter(|(_, db)| db.swept.take_moved_marks()).count();
+        if moved > 0 {
+            // The engine keeps its clock. Marks that took the place of others, which vanish with
+            // it, are not to be lost in a power cut.
+            self.engine.persist(PersistMode::SyncData).inspect_err(|error| {
+                self.opened().for_each(|(_, db)| db.swept.note_moved_mark());
+                self.health.sync_failed(error);
+            })?;
+        }
+        self.clock.move_to(told_ms);
+        Ok(())
     }
 
     /// A number for a new collection.
@@ -387,26 +421,6 @@ impl Db {
     pub(crate) fn due(&self, now: u64) -> rhumb::Iter {
         let end = Bound::Excluded(member::expiry(now + 1, &[]));
         self.work.range((Bound::Included(vec![WORK_EXPIRY]), end))
-    }
-
-    /// The first `most` marks of times that are over at `now`, for the caller alone: calls that go
-    /// on at once give others, until one finds fewer. The next one begins at the first mark again.
-    ///
-    /// # Errors
-    ///
-    /// From the engine.
-    pub(crate) fn take_due(&self, now: u64, most: usize) -> Result<Vec<Slice>> {
-        let mut swept = self.swept.lock();
-        let end = member::expiry(now + 1, &[]);
-        let from = match &*swept {
-            // Nothing is due after it if the clock went back.
-            Some(last) if *last < end => Bound::Excluded(last.clone()),
-            _ => Bound::Included(vec![WORK_EXPIRY]),
-        };
-        let due = self.work.range((from, Bound::Excluded(end))).take(most);
-        let marks: Vec<Slice> = due.map(|pair| Ok(pair?.0)).collect::<Result<_>>()?;
-        *swept = marks.last().filter(|_| marks.len() == most).map(|last| last.to_vec());
-        Ok(marks)
     }
 
     /// The marks of hashes of which a field may have ended at `now`.

@@ -90,6 +90,7 @@ mod slow;
 mod spare_buffers;
 mod status;
 mod sweep;
+mod swept;
 #[cfg(feature = "tls")]
 mod tls;
 mod transfer;

@@ -36,7 +36,9 @@ use crate::{
     remembered::Remembered,
     saves::Saves,
     script::{Functions, Scripts},
+    share_name::{database_of, names},
     slow::Slow,
+    swept::SweptClock,
 };
 
 /// Ranks of sorted sets may take this part of `--memory`: they are some hundredths of the members,
@@ -73,6 +75,9 @@ pub(crate) struct Server {
     pub(crate) scripts_may_all: AtomicBool,
     /// True if keys end faster than the sweeper removes them: workers help it then.
     pub(crate) is_sweep_behind: AtomicBool,
+    /// True if other processes read databases: keys that have ended are removed by a write then,
+    /// which those processes hear of.
+    pub(crate) removes_ended: bool,
     /// The percentiles of latencies that `INFO` gives.
     pub(crate) percentiles: RwLock<Vec<f64>>,
     /// What other processes read without asking; taken when the server ends.
@@ -143,7 +148,9 @@ impl Server {
         let began = Instant::now();
         let directory = || ("directory", config.data.display().to_string().into());
         log.write(Event::RecoveryBegan, "opens the data", &[directory()]);
+        let clock = Arc::new(SweptClock::default());
         let engine = Database::builder(&config.data)
+            .clock(Arc::clone(&clock) as _)
             .memory_budget_bytes(config.memory_bytes)
             .memtable_bytes((config.memory_bytes / 8).clamp(1 << 20, 64 << 20))
             .open_files_max(descriptors::divide(config.connections()))
@@ -151,7 +158,7 @@ impl Server {
             .timed_reads(TIMED_READS)
             .open()?;
         let health = Arc::new(Health::new(Arc::clone(&log)));
-        let databases = Databases::open(engine, config.fsync, health)?;
+        let databases = Databases::open(engine, clock, config.fsync, health)?;
         databases.ranks.set_bytes_max(config.memory_bytes / RANKS_PART);
         databases.listeners.limits.configure(&config.limits);
         clear::finish(&databases)?;
@@ -164,6 +171,7 @@ impl Server {
             ("took", began.elapsed().into()),
         ];
         log.write(Event::RecoveryEnded, "the data are open", &fields);
+        let removes_ended = names(&config.share).any(|name| database_of(name).is_some());
         let saves = Arc::new(Saves::new(&config, Arc::clone(&databases.changes)));
         Ok(Self {
             limits: RwLock::new(config.limits.clone()),
@@ -182,6 +190,7 @@ impl Server {
             copies: Arc::default(),
             scripts_may_all: AtomicBool::new(false),
             is_sweep_behind: AtomicBool::new(false),
+            removes_ended,
             percentiles: RwLock::new(PERCENTILES_DEFAULT.to_vec()),
             shared: RwLock::new(None),
             acl,

@@ -116,7 +116,7 @@ fn source(server: &Arc<Server>, name: &str) -> Result<Source, ServeError> {
         return Ok(Source::of(keyspace));
     };
     let server = Arc::downgrade(server);
-    Ok(Source::chosen(move || keys_of(&server, database)).read_only(READ_ONLY))
+    Ok(Source::chosen(move || keys_of(&server, database)).read_only(READ_ONLY).removes_expired())
 }
 
 /// The keyspace in which a database has its keys at present.

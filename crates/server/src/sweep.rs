@@ -13,10 +13,12 @@ use rhumb::Result;
 
 use crate::{
     commit,
+    count::Tally,
     db::{Databases, Db, now_ms},
     encode::{Entry, Kind, format::WORK_RECLAIM, member},
     key_event::KeyEvent,
     server::Server,
+    swept::{Cursor, Due, Step},
     txn::{Space, Txn},
 };
 
@@ -60,41 +62,70 @@ pub(crate) fn sweep(server: &Server) -> Result<bool> {
         }
         more |= reclaim(server, (number, db), until)?;
     }
+    server.databases.drop_told()?;
     server.slow.monitor("expire-cycle", began.elapsed());
     Ok(more)
 }
 
-/// Removes some keys whose time is over, of `most` marks. Returns true if there may be more. The
+/// Ends some keys whose time is over, of `most` marks. Returns true if there may be more. The
 /// caller holds no locks.
 fn end_keys(server: &Server, number: u8, db: &Db, most: usize) -> Result<bool> {
-    let now = now_ms();
-    let _sweeping = db.count.sweeping.read();
-    let marks = db.take_due(now, most)?;
-    if marks.is_empty() {
-        return Ok(false);
-    }
-    let due = marks.iter().filter_map(|mark| member::expiry_of(mark));
-    let keys: Vec<&[u8]> = due.map(|(_, key)| key).collect();
+    end_due(server, (number, db), &mut db.swept.sweeping(), (now_ms(), most))
+}
+
+/// As [`end_keys`], for the thread that sweeps.
+fn end_due(
+    server: &Server,
+    (number, db): (u8, &Db),
+    cursor: &mut Cursor,
+    (now, most): (u64, usize),
+) -> Result<bool> {
+    let chunk = db.swept.next_due(&db.work, cursor, now, most)?;
+    let is_last = chunk.is_last;
+    let keys: Vec<&[u8]> = chunk.due.iter().map(Due::key).collect();
     let databases: &Databases = &server.databases;
-    let _locks = databases.locks.many_exclusive(keys.iter().copied());
+    let locks = databases.locks.many_exclusive(keys.iter().copied());
     databases.commit_submitted();
     let mut txn = Txn::new(databases, number, now);
-    let mut seen = HashSet::new();
-    for (key, entry) in keys.iter().copied().zip(db.keys.multi_get(&keys)?) {
+    // Before any is written: that may be one of them.
+    for due in chunk.due.iter().filter(|due| !due.vanishes) {
+        txn.remove_work(due.mark.to_vec());
+    }
+    let (mut seen, mut told, mut moved) = (HashSet::new(), 0, Vec::new());
+    for (at, entry) in db.keys.multi_get(&keys)?.into_iter().enumerate() {
         // The mark may be an old one, of a key that is gone, that stays, or that has another.
         let entry = entry.and_then(Entry::decode).filter(|entry| entry.expires_ms != 0);
+        let key = keys[at];
         let Some(entry) = entry.filter(|_| seen.insert(key)) else { continue };
-        if entry.expires_ms <= now {
-            txn.end(key, &entry)?;
-        } else {
-            txn.mark_end(key, entry.expires_ms);
+        let is_left = entry.is_left_to_engine();
+        let step = match is_left {
+            true => chunk.step_of(at, key, entry.expires_ms),
+            false if entry.expires_ms <= now => Step::Tell,
+            false => Step::Mark,
+        };
+        if matches!(step, Step::Mark | Step::MarkAndTell) {
+            txn.mark_end(key, entry.expires_ms, is_left);
+            moved.push(member::expiry(entry.expires_ms, key));
+        }
+        match step {
+            Step::Nothing | Step::Mark => {}
+            Step::Tell | Step::MarkAndTell if is_left && !server.removes_ended => {
+                txn.tell_end(key);
+                told += 1;
+            }
+            Step::Tell | Step::MarkAndTell => txn.end(key, &entry)?,
         }
     }
-    for mark in &marks {
-        txn.remove_work(mark.to_vec());
-    }
     commit::ended(&mut txn)?;
-    Ok(marks.len() == most)
+    if !moved.is_empty() {
+        db.swept.note_moved_mark();
+    }
+    if told > 0 && db.count.is_kept() {
+        db.count.change(Tally { keys: -told, expires: -told });
+    }
+    db.swept.finish(cursor, chunk, &moved);
+    drop(locks);
+    Ok(!is_last)
 }
 
 /// Removes keys that have ended if the sweeper is behind: at most one for each command that the
@@ -110,8 +141,10 @@ pub(crate) fn help(server: &Server, commands: usize) {
         while left > 0 && Instant::now() < until {
             let some = left.min(HELP_CHUNK);
             left -= some;
+            // One that sweeps is not waited for.
+            let Some(mut cursor) = db.swept.try_sweeping() else { return };
             // The sweeper meets an error as well, and tells of it.
-            if !end_keys(server, number, db, some).unwrap_or(false) {
+            if !end_due(server, (number, db), &mut cursor, (now_ms(), some)).unwrap_or(false) {
                 break;
             }
         }
@@ -128,7 +161,7 @@ pub(crate) fn end_met(server: &Server) {
 }
 
 fn end_key(databases: &Databases, number: u8, key: &[u8]) -> Result<()> {
-    let _sweeping = databases.numbered(number)?.count.sweeping.read();
+    let _sweeping = databases.numbered(number)?.swept.sweeping();
     let _lock = databases.locks.many_exclusive(std::iter::once(key));
     databases.commit_submitted();
     let mut txn = Txn::new(databases, number, now_ms());
@@ -241,104 +274,4 @@ impl Txn<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{Arc, atomic::Ordering};
-
-    use super::*;
-    use crate::{command::catalog, config::Config, log::Log};
-
-    /// A server whose sweeper does not run, with this number of keys that have ended.
-    fn server_with_ended(keys: u64) -> (tempfile::TempDir, Server) {
-        let dir = tempfile::tempdir().unwrap();
-        let data = dir.path().join("data");
-        let config = Config { data, memory_bytes: 16 << 20, ..Config::default() };
-        let server = Server::open(config, Arc::new(Log::silent()), catalog()).unwrap();
-        let mut txn = Txn::new(&server.databases, 0, 1);
-        for number in 0..keys {
-            let key = format!("key:{number:06}");
-            txn.put_string(key.as_bytes(), None, b"value", 2 + number % 7).unwrap();
-        }
-        commit::transaction(&mut txn).unwrap();
-        drop(txn);
-        (dir, server)
-    }
-
-    fn ended(server: &Server) -> u64 {
-        server.databases.ended_keys.load(Ordering::Relaxed)
-    }
-
-    fn marks(server: &Server) -> usize {
-        server.databases.opened().map(|(_, db)| db.due(now_ms()).count()).sum()
-    }
-
-    /// Keys whose times are put off again and again have one mark each, which the sweeper moves,
-    /// and end at their time.
-    #[test]
-    fn a_key_that_lasts_longer_keeps_its_mark() {
-        let (_dir, server) = server_with_ended(0);
-        let db = || server.databases.numbered(0).unwrap();
-        let all_marks = || db().due(u64::MAX - 1).count();
-        let now = now_ms();
-        let put = |key: &[u8], ends: &[u64]| {
-            for end in ends {
-                let mut txn = Txn::new(&server.databases, 0, 1);
-                let before = txn.edit(key).unwrap();
-                txn.put_string(key, before.as_ref(), b"value", *end).unwrap();
-                commit::transaction(&mut txn).unwrap();
-            }
-        };
-        let far = now + 3_600_000;
-        put(b"longer", &[2, 3, 4, far, far + 1]);
-        put(b"ended", &[2, 3, 4]);
-        put(b"sooner", &[far, 3]);
-        put(b"stays", &[2, 0]);
-        put(b"again", &[2, 0, far]);
-        assert_eq!(all_marks(), 1 + 1 + 2 + 1 + 2);
-        while end_keys(&server, 0, db(), 2).unwrap() {}
-        assert_eq!((ended(&server), marks(&server)), (2, 0));
-        let left = |key: &[u8]| Txn::new(&server.databases, 0, now).exists(key).unwrap();
-        let keys: [&[u8]; 5] = [b"longer", b"ended", b"sooner", b"stays", b"again"];
-        assert_eq!(keys.map(left), [true, false, false, true, true]);
-        // Those of `longer` and `again`, and one of `sooner` that says nothing any more.
-        assert_eq!(all_marks(), 3);
-    }
-
-    #[test]
-    fn a_worker_that_helps_removes_a_key_for_each_command_at_most() {
-        let (_dir, server) = server_with_ended(300);
-        help(&server, 0);
-        assert_eq!(ended(&server), 0);
-        for commands in [1, 2, 5] {
-            let before = ended(&server);
-            help(&server, commands);
-            assert_eq!(ended(&server) - before, commands as u64);
-        }
-        assert_eq!(marks(&server), 292);
-    }
-
-    #[test]
-    fn the_sweeper_finds_what_is_left_whoever_has_begun() {
-        let (_dir, server) = server_with_ended(1000);
-        for (number, db) in server.databases.opened() {
-            // Somebody takes marks and fails.
-            assert_eq!(db.take_due(now_ms(), 10).unwrap().len(), 10);
-            while end_keys(&server, number, db, CHUNK).unwrap() {}
-            assert_eq!(ended(&server), 990);
-            // From the first on.
-            while end_keys(&server, number, db, CHUNK).unwrap() {}
-        }
-        assert_eq!((ended(&server), marks(&server)), (1000, 0));
-    }
-
-    #[test]
-    fn threads_that_sweep_together_remove_each_key_once() {
-        let (_dir, server) = server_with_ended(5000);
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| (0..2).for_each(|_| while sweep(&server).unwrap() {}));
-                scope.spawn(|| (0..100).for_each(|_| help(&server, 20)));
-            }
-        });
-        assert_eq!((ended(&server), marks(&server)), (5000, 0));
-    }
-}
+mod tests;

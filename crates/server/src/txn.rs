@@ -21,7 +21,7 @@ use rhumb::{Batch, Error, Keyspace, Result, Slice, Snapshot};
 use crate::{
     db::{Databases, Db},
     effort,
-    encode::{Edited, Entry, Kind, Meta, entry, member},
+    encode::{Edited, Entry, Kind, Meta, entry, format::MARK_VANISHES, member},
     key_event::{EventClass, KeyEvent},
     listeners::{Changed, Topic},
     ranks::Overlays,
@@ -297,15 +297,22 @@ impl<'s> Txn<'s> {
         Ok(entry)
     }
 
-    /// The key's entry, whether it has ended or not.
+    /// The key's entry, whether it has ended or not; `None` also if clients were told of its end.
     pub(crate) fn raw(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         let ahead = self.take_ahead();
-        let value = match self.written(Space::Keys, key).or(ahead) {
-            Some(value) => value,
-            None if self.may_take_long => self.db()?.keys.get(key)?,
-            None => self.db()?.keys.reader().get_at_most(key, BRIEF_BYTES_MAX)?,
-        };
         effort::steps(1);
+        let value = match self.written(Space::Keys, key) {
+            Some(value) => value,
+            None => {
+                let db = self.db()?;
+                let stored = match ahead {
+                    Some(value) => value,
+                    None if self.may_take_long => db.keys.get(key)?,
+                    None => db.keys.reader().get_at_most(key, BRIEF_BYTES_MAX)?,
+                };
+                stored.filter(|entry| !db.swept.has_told(key, entry))
+            }
+        };
         let Some(value) = value else { return Ok(None) };
         Ok(Some(Entry::decode(value).ok_or_else(damaged)?))
     }
@@ -326,10 +333,15 @@ impl<'s> Txn<'s> {
     pub(crate) fn end(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
         self.forget_members(entry)?;
         self.write(Space::Keys, key.to_vec(), None);
+        self.tell_end(key);
+        Ok(())
+    }
+
+    /// Tells of a key whose time is over.
+    pub(crate) fn tell_end(&mut self, key: &[u8]) {
         self.notify(KeyEvent::EXPIRED, key);
         self.mark(key, true, false);
         self.databases.ended_keys.fetch_add(1, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Returns true if the key is there.
@@ -422,14 +434,21 @@ impl<'s> Txn<'s> {
     fn put_entry(
         &mut self,
         key: &[u8],
-        (value, kind): (Vec<u8>, Kind),
+        (mut value, kind): (Vec<u8>, Kind),
         before: Option<&Entry>,
         expires_ms: u64,
     ) {
-        // A key that lasts longer than before keeps its mark: the sweeper moves it by then.
-        let is_marked = |before: &Entry| (1..=expires_ms).contains(&before.expires_ms);
+        let may_leave = |db: &Db| db.swept.is_ahead(expires_ms);
+        let may_leave = kind == Kind::String && expires_ms != 0 && self.db().is_ok_and(may_leave);
+        let is_left = entry::leave_to_engine(&mut value, may_leave);
+        // A key that lasts longer than before keeps its mark: the sweeper moves it by then. What
+        // the engine drops has a mark that vanishes too, so that both come back after a crash.
+        let is_marked = |before: &Entry| {
+            (1..=expires_ms).contains(&before.expires_ms)
+                && (before.is_left_to_engine() || !is_left)
+        };
         if expires_ms != 0 && !before.is_some_and(is_marked) {
-            self.mark_end(key, expires_ms);
+            self.mark_end(key, expires_ms, is_left);
         }
         self.notify_if_new(key);
         self.mark_made(key, Some(kind));
@@ -437,9 +456,10 @@ impl<'s> Txn<'s> {
     }
 
     /// Has the sweeper look at a key at this time. There is a mark for each key that ends, of the
-    /// time of its end or an earlier one.
-    pub(crate) fn mark_end(&mut self, key: &[u8], expires_ms: u64) {
-        self.write(Space::Work, member::expiry(expires_ms, key), Some(Vec::new()));
+    /// time of its end or an earlier one. It vanishes if the entry does, of itself.
+    pub(crate) fn mark_end(&mut self, key: &[u8], expires_ms: u64, vanishes: bool) {
+        let value = if vanishes { vec![MARK_VANISHES] } else { Vec::new() };
+        self.write(Space::Work, member::expiry(expires_ms, key), Some(value));
     }
 
     /// Writes an entry that another key had, with its members, in the place of nothing.

@@ -82,3 +82,51 @@ fn a_reload_keeps_what_was_written() {
     let unknown = client.run("DEBUG RELOAD NOW").text();
     assert!(unknown.contains("only supports the MERGE, NOFLUSH and NOSAVE"), "{unknown}");
 }
+
+/// Clients whose strings last for a few milliseconds, while the sweeper passes their times: each
+/// end is told of once, and the count of keys is right.
+#[test]
+fn strings_that_hardly_last_end_once() {
+    const CLIENTS: usize = 3;
+    const KEYS: usize = 2000;
+    let (_dir, server, mut client) = start();
+    let address = server.address();
+    client.run("CONFIG SET notify-keyspace-events Ex");
+    assert_eq!(client.run("DBSIZE"), Value::Int(0));
+    let mut subscriber = Client::connect(address);
+    subscriber.run("SUBSCRIBE __keyevent@0__:expired");
+    let writer = |of: usize| {
+        let mut client = Client::connect(address);
+        for n in 0..KEYS {
+            let key = format!("{of}:{n}");
+            client.run(&format!("SET {key} value PX {}", 1 + n % 4));
+            match n % 3 {
+                // It lasts longer, or has ended.
+                0 => drop(client.run(&format!("PEXPIRE {key} {}", 2 + n % 7))),
+                1 => drop(client.run(&format!("APPEND {key}:other more"))),
+                _ => {}
+            }
+        }
+    };
+    let mut told: Vec<String> = std::thread::scope(|scope| {
+        (0..CLIENTS).for_each(|of| drop(scope.spawn(move || writer(of))));
+        let mut next = || match subscriber.reply() {
+            Some(Value::Array(message)) => message[2].text(),
+            other => panic!("no message: {other:?}"),
+        };
+        (0..CLIENTS * KEYS).map(|_| next()).collect()
+    });
+    told.sort_unstable();
+    told.dedup();
+    assert_eq!(told.len(), CLIENTS * KEYS);
+    let others = (CLIENTS * (KEYS / 3)) as i64 + CLIENTS as i64 * i64::from(KEYS % 3 > 1);
+    assert_eq!(client.run("DBSIZE"), Value::Int(others));
+    let counted = format!("expired_keys:{}\r\n", CLIENTS * KEYS);
+    assert!(client.run("INFO stats").text().contains(&counted));
+    // None comes late for a second time.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    client.run("PUBLISH __keyevent@0__:expired last");
+    assert!(
+        subscriber.reply().is_some_and(|last| format!("{last:?}").contains("108, 97, 115, 116"))
+    );
+}

@@ -10,6 +10,7 @@ use rhumb_remote::{Authority, Change, Error, Pair, Result, Scan};
 pub struct Source {
     pub(crate) keyspace: Arc<dyn Fn() -> rhumb::Result<Keyspace> + Send + Sync>,
     pub(crate) refusal: Option<&'static str>,
+    pub(crate) removes_expired: bool,
 }
 
 impl Source {
@@ -23,13 +24,22 @@ impl Source {
     /// made while the share is [paused](crate::Shared::pause). It must always be of the same
     /// database.
     pub fn chosen(choose: impl Fn() -> rhumb::Result<Keyspace> + Send + Sync + 'static) -> Self {
-        Self { keyspace: Arc::new(choose), refusal: None }
+        Self { keyspace: Arc::new(choose), refusal: None, removes_expired: false }
     }
 
     /// Refuses the writes of clients, with a text that says where they belong.
     #[must_use]
     pub fn read_only(mut self, refusal: &'static str) -> Self {
         self.refusal = Some(refusal);
+        self
+    }
+
+    /// Shares a keyspace though entries in it expire: the program removes each of them by a write
+    /// before the time comes by the database's clock (`rhumb::io::Clock::expiry_ms`), which is the
+    /// program's own. Otherwise clients have to ask for such a keyspace.
+    #[must_use]
+    pub fn removes_expired(mut self) -> Self {
+        self.removes_expired = true;
         self
     }
 }

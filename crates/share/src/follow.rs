@@ -86,10 +86,11 @@ impl Follower {
         // planted: keyspace-chosen-before-load-begins
         let Some(load) = self.publisher.begin_load() else { return Ok(None) };
         let keyspace = (self.source.keyspace)().map_err(|error| told(&error))?;
-        let tap = Arc::new(Published(self.publisher.clone()));
+        let takes_expiring = self.source.removes_expired;
+        let tap = Arc::new(Published { to: self.publisher.clone(), takes_expiring });
         let followed = keyspace.follow(tap).map_err(|error| told(&error))?;
         // An entry with a time makes the region go, so that none comes in from here on.
-        if keyspace.may_expire() {
+        if !takes_expiring && keyspace.may_expire() {
             return Err(told(&rhumb::Error::InvalidArgument(EXPIRES.into())));
         }
         // Every change that the snapshot does not have is kept.
@@ -105,32 +106,42 @@ impl Follower {
 }
 
 /// Tells a publisher what the engine commits.
-struct Published(Publisher);
+struct Published {
+    to: Publisher,
+    /// True if entries that expire are removed by a write.
+    takes_expiring: bool,
+}
 
 impl Tap for Published {
     fn prepare(&self, change: Change<'_>) {
-        if let Change::Insert { key, .. } | Change::Remove { key } = change {
-            self.0.prepare(key);
+        if let Change::Insert { key, .. }
+        | Change::InsertUntil { key, .. }
+        | Change::Remove { key } = change
+        {
+            self.to.prepare(key);
         }
     }
 
     fn apply(&self, change: Change<'_>) {
         match change {
-            Change::Insert { key, value } => self.0.insert(key, value),
-            Change::Remove { key } => self.0.remove(key),
-            Change::RemoveRange { from, to } => self.0.remove_range(from, to),
+            Change::Insert { key, value } => self.to.insert(key, value),
+            Change::InsertUntil { key, value, .. } if self.takes_expiring => {
+                self.to.insert(key, value);
+            }
+            Change::Remove { key } => self.to.remove(key),
+            Change::RemoveRange { from, to } => self.to.remove_range(from, to),
             // What this does not know, it cannot follow.
-            _ => self.0.reset(),
+            _ => self.to.reset(),
         }
     }
 
     fn publish(&self, seq: u64) {
-        self.0.publish(seq);
+        self.to.publish(seq);
     }
 
     fn reset(&self) {
         // planted: share-goes-after-keyspace-reset
-        self.0.reset();
+        self.to.reset();
     }
 }
 

@@ -572,3 +572,28 @@ fn a_clock_that_was_set_back_brings_nothing_back_over_a_restart() {
         assert_eq!(refused, read_only);
     }
 }
+
+/// Nor if it stood at the first millisecond of all when what expires was flushed, as a program's
+/// own clock may.
+#[test]
+fn a_clock_that_began_at_zero_is_kept_over_a_restart() {
+    let (fs, clock) = (SimFs::new(6), SimClock::new());
+    clock.set_wall_ms(0);
+    let db = builder(&fs, &clock).open().unwrap();
+    let keyspace = db.keyspace("k", options()).unwrap();
+    keyspace.insert_until("a", "v", at(100)).unwrap();
+    db.flush().unwrap();
+    drop((keyspace, db));
+    let db = builder(&fs, &clock).open().unwrap();
+    assert_eq!(db.expiry_ms(), 0);
+    let keyspace = db.keyspace("k", options()).unwrap();
+    clock.set_wall_ms(200);
+    // The table goes, and nothing that expires is flushed.
+    keyspace.compact().unwrap();
+    assert_eq!(keyspace.iter().count(), 0);
+    clock.set_wall_ms(0);
+    let db = builder(&fs.kill(), &clock).open().unwrap();
+    assert_eq!(db.expiry_ms(), 200);
+    let keyspace = db.keyspace("k", options()).unwrap();
+    assert_eq!(keyspace.iter().count(), 0);
+}

@@ -115,6 +115,7 @@ const SERVER: Layers = Layers {
         "metrics",
         "count",
         "met",
+        "swept",
         "ranks",
         "db",
         "counting",

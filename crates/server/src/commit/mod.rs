@@ -15,7 +15,10 @@
 mod group;
 mod tell;
 
-use std::sync::atomic::Ordering;
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use rhumb::{Batch, Result, Submitted};
 
@@ -27,7 +30,12 @@ use tell::{touch, wake};
 use crate::{
     count::Tally,
     db::{Databases, Db},
-    encode::{Entry, Kind, member},
+    encode::{
+        Entry, Kind,
+        entry::{decode_head, is_left_to_engine},
+        format::{MARK_VANISHES, WORK_EXPIRY},
+        member,
+    },
     ranks::Changes,
     txn::{Pending, Space, Txn, Writes},
 };
@@ -105,13 +113,21 @@ pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
     all_pending(txn, batch)
 }
 
-/// As [`transaction`], but asks for no sync: after a power cut these keys have ended as well.
+/// As [`transaction`], but asks for no sync: after a power cut these keys have ended as well. Also
+/// tells of strings that have ended and are left to the engine.
 ///
 /// # Errors
 ///
 /// From the engine; nothing of it is visible.
 pub(crate) fn ended(txn: &mut Txn<'_>) -> Result<()> {
-    all_pending(txn, in_background)
+    if !txn.pending.is_empty() {
+        return all_pending(txn, in_background);
+    }
+    let Pending { touched, told, .. } = std::mem::take(&mut txn.pending);
+    touch(txn.databases, &touched);
+    tell(txn.databases, told);
+    wake(txn.databases, &touched);
+    Ok(())
 }
 
 /// As [`transaction`], but asks for no sync: a client that is to wait has no reply that promises
@@ -138,6 +154,7 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
     for (number, from, to) in ranges {
         all.remove_range(&databases.numbered(number)?.members, (from, to));
     }
+    let mut marks = Vec::new();
     for (number, space, writes) in pending {
         let db = databases.numbered(number)?;
         let keyspace = space.of(db);
@@ -150,8 +167,16 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
             let writes = writes.iter().map(|(key, value)| (key.as_slice(), value.is_some()));
             databases.ranks.look(&mut changes, (number, keyspace), writes);
         }
+        if space == Space::Work {
+            for (mark, value) in &writes {
+                put_work(&mut all, db, mark, value.as_deref());
+            }
+            marks.push((db, writes));
+            continue;
+        }
         for (key, value) in writes {
             match value {
+                Some(value) if space == Space::Keys => put_entry(&mut all, db, key, value),
                 Some(value) => all.insert_owned(keyspace, key, value),
                 None => all.remove(keyspace, key),
             }
@@ -164,6 +189,9 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
         }
     }
     commit(databases, all)?;
+    for (db, writes) in &marks {
+        note_marks(db, writes);
+    }
     // A command that is run alone has not counted itself.
     databases.changes.fetch_add(commands.max(1), Ordering::Relaxed);
     databases.ranks.apply(changes);
@@ -173,11 +201,48 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
     Ok(())
 }
 
+/// Adds an entry, which the engine drops at its time if it says so.
+fn put_entry(batch: &mut Batch, db: &Db, key: Vec<u8>, value: Vec<u8>) {
+    match decode_head(&value).filter(|_| is_left_to_engine(&value)) {
+        Some((_, ends_ms, _)) => batch.insert_until(&db.keys, key, value, time_of(ends_ms)),
+        None => batch.insert_owned(&db.keys, key, value),
+    }
+}
+
+/// Adds a mark of work, which the engine drops at its time if it says so, or its removal.
+fn put_work(batch: &mut Batch, db: &Db, mark: &[u8], value: Option<&[u8]>) {
+    match (value, member::expiry_of(mark)) {
+        (Some(value @ [MARK_VANISHES]), Some((ends_ms, _))) => {
+            batch.insert_until(&db.work, mark, value, time_of(ends_ms));
+        }
+        (Some(value), _) => batch.insert(&db.work, mark, value),
+        (None, _) => batch.remove(&db.work, mark),
+    }
+}
+
+/// A time in milliseconds since 1970.
+fn time_of(ms: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(ms)
+}
+
+/// Has the sweeper look at marks that are committed, if it may have passed them.
+fn note_marks(db: &Db, writes: &Writes) {
+    let is_expiry = |mark: &[u8]| mark.first() == Some(&WORK_EXPIRY);
+    let marks = writes.iter().filter(|(mark, value)| value.is_some() && is_expiry(mark));
+    let mut marks = marks
+        .map(|(mark, value)| (mark.as_slice(), value.as_deref() == Some(&[MARK_VANISHES])))
+        .peekable();
+    if marks.peek().is_some() {
+        db.swept.note_committed(marks);
+    }
+}
+
 /// What writes to keys will change about their count.
 fn change_of(db: &Db, writes: &Writes) -> Result<Tally> {
     let mut change = Tally::default();
     for (key, value) in writes {
-        change.subtract(db.keys.get(key)?.as_deref());
+        let before = db.keys.get(key)?.filter(|before| !db.swept.has_told(key, before));
+        change.subtract(before.as_deref());
         change.add(value.as_deref());
     }
     Ok(change)
@@ -273,7 +338,10 @@ fn look_at_replaced(
     let replaced = db.keys.multi_get(&keys)?;
     if is_counted {
         let mut change = Tally { keys: keys.len() as i64, expires: 0 };
-        replaced.iter().for_each(|before| change.subtract(before.as_deref()));
+        for (key, before) in keys.iter().zip(&replaced) {
+            let before = before.as_deref().filter(|before| !db.swept.has_told(key, before));
+            change.subtract(before);
+        }
         db.count.change(change);
     }
     for before in replaced.into_iter().flatten() {

@@ -3,8 +3,8 @@
 use rhumb::Slice;
 
 use super::format::{
-    FLAG_EXPIRES, FLAG_RAW, KIND_HASH, KIND_LIST, KIND_MASK, KIND_SET, KIND_STREAM, KIND_STRING,
-    KIND_ZSET,
+    FLAG_EXPIRES, FLAG_RAW, FLAG_VANISHES, KIND_HASH, KIND_LIST, KIND_MASK, KIND_SET, KIND_STREAM,
+    KIND_STRING, KIND_ZSET,
 };
 
 /// The type of a key.
@@ -82,6 +82,26 @@ pub(crate) fn decode_head(value: &[u8]) -> Option<(Kind, u64, usize)> {
     Some((kind, u64::from_le_bytes(expires), 9))
 }
 
+/// Returns true if the engine drops an entry once its clock has passed the time of expiry.
+#[inline]
+pub(crate) fn is_left_to_engine(value: &[u8]) -> bool {
+    value.first().is_some_and(|first| first & FLAG_VANISHES != 0)
+}
+
+/// A string from which on an entry that ends is removed by a write: the engine copies what it is to
+/// drop.
+const LEFT_BYTES_MAX: usize = 1 << 20;
+
+/// Leaves the entry of a string that ends to the engine, if `leave` and if it is not long; or takes
+/// that back. Returns true if it is left.
+pub(crate) fn leave_to_engine(value: &mut [u8], leave: bool) -> bool {
+    let is_left = leave && value.len() <= LEFT_BYTES_MAX;
+    if let Some(first) = value.first_mut() {
+        *first = if is_left { *first | FLAG_VANISHES } else { *first & !FLAG_VANISHES };
+    }
+    is_left
+}
+
 impl Entry {
     /// Reads an entry; none if the bytes are none.
     #[inline]
@@ -104,6 +124,11 @@ impl Entry {
     /// The flags of its first byte that stay whatever time of expiry it is given.
     fn flags(&self) -> u8 {
         self.value.first().map_or(0, |first| first & FLAG_RAW)
+    }
+
+    /// Returns true if the engine drops the entry once its clock has passed the time of expiry.
+    pub(crate) fn is_left_to_engine(&self) -> bool {
+        is_left_to_engine(&self.value)
     }
 
     /// What there is to be known of a collection; none if the bytes are damaged.

@@ -22,6 +22,9 @@ pub(crate) const FLAG_EXPIRES: u8 = 0x80;
 /// In a string's first byte: it was changed in part, so that Redis would keep its bytes as they
 /// are, though they are a number or few. Only what `OBJECT ENCODING` says depends on it.
 pub(crate) const FLAG_RAW: u8 = 0x40;
+/// In a string's first byte: the engine drops the entry once its clock has passed the time of
+/// expiry, without a write.
+pub(crate) const FLAG_VANISHES: u8 = 0x20;
 /// In an entry's first byte: the type.
 pub(crate) const KIND_MASK: u8 = 0x0F;
 
@@ -62,6 +65,10 @@ pub(crate) const GROUP_OWNED: u8 = 3;
 pub(crate) const WORK_RECLAIM: u8 = 0;
 pub(crate) const WORK_EXPIRY: u8 = 1;
 pub(crate) const WORK_FIELDS: u8 = 2;
+
+/// The value of a mark of a time of expiry that the engine drops at this time; other marks have an
+/// empty one.
+pub(crate) const MARK_VANISHES: u8 = 1;
 
 /// Where the first element of a list is put: in the middle, so that it grows both ways.
 pub(crate) const LIST_MIDDLE: u64 = 1 << 63;

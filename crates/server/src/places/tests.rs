@@ -21,7 +21,7 @@ impl Set {
         let dir = tempfile::tempdir().unwrap();
         let engine = Database::builder(dir.path().join("db")).open().unwrap();
         let health = Arc::new(Health::new(Arc::new(Log::silent())));
-        let databases = Databases::open(engine, Fsync::No, health).unwrap();
+        let databases = Databases::open(engine, Arc::default(), Fsync::No, health).unwrap();
         Self { databases, _dir: dir }
     }
 

@@ -143,6 +143,6 @@ impl Keyspace {
     #[inline]
     pub(super) fn end_of_life(&self) -> Option<Millis> {
         let lifetime_ms = self.inner.options.lifetime_ms()?;
-        Some(self.core().shared.now_ms().saturating_add(lifetime_ms))
+        Some(self.core().shared.wall_ms().saturating_add(lifetime_ms))
     }
 }

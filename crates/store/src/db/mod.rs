@@ -177,6 +177,23 @@ impl Database {
         self.core().shared.is_read_only
     }
 
+    /// The time in milliseconds since the Unix epoch up to which entries have expired for readers:
+    /// see [`Keyspace::insert_until`].
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = rhumb::Database::open(dir.path())?;
+    /// let before = db.expiry_ms();
+    /// assert!(before > 0 && db.expiry_ms() >= before);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn expiry_ms(&self) -> u64 {
+        self.core().shared.now_ms()
+    }
+
     /// Opens the keyspace `name`, and creates it with `options` if it does not exist.
     ///
     /// If it exists, options that are set take effect for the tables that are written from now on,

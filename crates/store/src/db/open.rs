@@ -183,6 +183,9 @@ pub(super) fn assemble(parts: Parts) -> Arc<Core> {
     let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
     let (log_floor, clock_ms) = (state.log_floor, state.clock_ms);
     let last_event = state.last_event();
+    // The clock may have stood at 0 when they were flushed.
+    let expires = clock_ms > 0
+        || parts.trees.live().any(|tree| tree.levels.get().first_expiry_ms().is_some());
     let view = MemView {
         active: Arc::new(following(replayed.as_ref(), parts.floor, &options, &parts.memory)),
         sealed: replayed.into_iter().map(Arc::new).collect(),
@@ -211,7 +214,7 @@ pub(super) fn assemble(parts: Parts) -> Arc<Core> {
             cursor_fs: parts.cursor_fs,
             clock: parts.clock,
             latest_ms: AtomicU64::new(clock_ms),
-            expires: AtomicBool::new(clock_ms > 0),
+            expires: AtomicBool::new(expires),
             last_event: AtomicU64::new(last_event),
             options,
             functions: parts.functions,

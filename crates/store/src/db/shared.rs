@@ -73,13 +73,18 @@ impl Shared {
     /// The time by which entries expire, in milliseconds since the Unix epoch. It never goes back,
     /// whatever the system's clock does, nor before what the manifest states.
     pub(crate) fn now_ms(&self) -> Millis {
-        let now = self.clock.wall_ms().min(MILLIS_MAX);
+        let now = self.clock.expiry_ms().min(MILLIS_MAX);
         let latest = self.latest_ms.load(Ordering::Acquire);
         // planted: expiry-clock-back
         if now <= latest {
             return latest;
         }
         self.latest_ms.fetch_max(now, Ordering::AcqRel).max(now)
+    }
+
+    /// The time of day from which lifetimes are counted: not before [`Shared::now_ms`].
+    pub(crate) fn wall_ms(&self) -> Millis {
+        self.clock.wall_ms().min(MILLIS_MAX).max(self.latest_ms.load(Ordering::Acquire))
     }
 
     /// An id for a new file.

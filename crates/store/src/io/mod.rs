@@ -215,11 +215,16 @@ pub trait ReadableFile: fmt::Debug + Send + Sync {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// A monotonic instant.
     fn now(&self) -> Instant;
-    /// The time of day in milliseconds since the Unix epoch, by which entries expire. It may jump,
-    /// also back.
+    /// The time of day in milliseconds since the Unix epoch. It may jump, also back.
     fn wall_ms(&self) -> u64 {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+    /// The time in milliseconds since the Unix epoch up to which entries have expired: the time of
+    /// day, unless a program has something to do before an entry is gone for its readers, and says
+    /// here how far it is. It may be earlier than the time of day, and may not be later.
+    fn expiry_ms(&self) -> u64 {
+        self.wall_ms()
     }
     /// Waits.
     fn sleep(&self, duration: Duration);
