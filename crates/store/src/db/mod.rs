@@ -58,6 +58,8 @@ use crate::{
 };
 
 pub use backup::{BackupInfo, Backups};
+#[cfg(feature = "fuzzing")]
+pub(crate) use backup::{framed_point, recoded_point};
 pub use batch::{Batch, Submitted};
 pub use builder::DatabaseBuilder;
 pub use changes::{

@@ -6,7 +6,9 @@
 //! panic, no endless loop, answers within their ranges, and memory in proportion to the bytes. If
 //! the bytes happen to be well formed, the answers must be right too.
 
+mod backup;
 mod block;
+mod cursor;
 mod dump;
 mod index;
 mod log;
@@ -16,12 +18,15 @@ mod seeds;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transactions;
 
 use std::{path::Path, sync::Arc};
 
 use crate::io::{FileSystem, sim::SimFs};
 
+pub use backup::backup;
 pub use block::block;
+pub use cursor::cursor;
 pub use dump::dump;
 pub use index::index;
 pub use log::log;
@@ -29,12 +34,13 @@ pub use manifest::manifest;
 pub use salvage::salvage;
 pub use seeds::seeds;
 pub use table::table;
+pub use transactions::transactions;
 
 /// An entry point: it returns, or panics if it has found a fault.
 pub type Target = fn(&[u8]);
 
 /// The entry points of this crate, by the names of their fuzz targets.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("block", block),
     ("index", index),
     ("table", table),
@@ -42,6 +48,9 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("manifest", manifest),
     ("dump", dump),
     ("salvage", salvage),
+    ("backup", backup),
+    ("cursor", cursor),
+    ("transactions", transactions),
 ];
 
 /// The database that crafted files belong to.

@@ -48,6 +48,9 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "manifest" => manifests(),
         "dump" => dumps(),
         "salvage" => stores(),
+        "backup" => backups(),
+        "cursor" => cursors(),
+        "transactions" => histories(),
         _ => Vec::new(),
     }
 }
@@ -417,4 +420,103 @@ fn stores() -> Vec<Vec<u8>> {
     }
     drop(db);
     vec![seed]
+}
+
+/// Backups of two points each, and the last point alone.
+fn backups() -> Vec<Vec<u8>> {
+    let (fs, db) = small_store();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default()).expect("it is there");
+    let (mut seeds, mut points) = (Vec::new(), Vec::new());
+    let mut back_up = |dir: &str, change: &dyn Fn()| {
+        db.backup(dir).expect("a disk without faults");
+        change();
+        db.backup(dir).expect("a disk without faults");
+        let mut whole = vec![1];
+        for path in fs.files(Path::new(dir)) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let (number, ending) = name.split_once('.').unwrap_or_default();
+            let which = ["sst", "set", "val", "point"].iter().position(|known| *known == ending);
+            let (Some(which), Ok(number)) = (which, number.parse::<u8>()) else { continue };
+            let mut bytes = fs.content(&path).unwrap_or_default();
+            if ending == "point" {
+                // What is between the magic and the checksum.
+                bytes = bytes[8..bytes.len() - 8].to_vec();
+                points = [&[0], &bytes[..]].concat();
+            }
+            whole.extend([which as u8, number]);
+            whole.extend_from_slice(&chunk(&bytes));
+        }
+        seeds.push(whole);
+    };
+    back_up("/backup", &|| keyspace.remove("key-00001").expect("a removal"));
+    // Without tables all that is changed is a point.
+    ["a", "b"].iter().for_each(|name| assert!(db.drop_keyspace(name).expect("no faults")));
+    let create = || drop(db.keyspace("c", KeyspaceOptions::default()).expect("a new keyspace"));
+    back_up("/empty", &create);
+    let named = |name: &[u8]| [short(name), chunk(&points[1..])].concat();
+    seeds.push([&[2], &named(b"000002.point")[..], &named(b"+2.point")].concat());
+    seeds.push(points);
+    seeds
+}
+
+/// Files of cursors, as they are, without their checksums, and as numbers.
+fn cursors() -> Vec<Vec<u8>> {
+    let (fs, db) = small_store();
+    let name = "search index";
+    drop(db.cursor(name, 1 << 30).expect("a disk without faults"));
+    let file = read_file(&(fs as Arc<dyn FileSystem>), &Path::new(DIR).join("search index.cursor"));
+    let line = &file[..file.len() - 18];
+    let numbers = |position: u64, keep_bytes: u64| {
+        [position.to_le_bytes(), keep_bytes.to_le_bytes()].concat()
+    };
+    let of = |name: u8, form: u8, text: &[u8]| [vec![name, form], short(text)].concat();
+    vec![
+        of(1, 0, &file),
+        of(0, 1, line),
+        of(2, 2, &numbers(1, 1 << 20)),
+        [
+            of(0, 2, &numbers(5, 1 << 20)),
+            of(1, 2, &numbers(3, 100)),
+            of(3, 2, &numbers(1, 1 << 20)),
+        ]
+        .concat(),
+        [of(4, 2, &numbers(u64::MAX, u64::MAX)), of(5, 0, &file), of(2, 0, &file[1..])].concat(),
+    ]
+}
+
+/// Histories of transactions: some for one rule each, and some of every operation.
+fn histories() -> Vec<Vec<u8>> {
+    // Three keys are written first: "a", "d" and "f".
+    let keys = [3, 0, 0, 1, 1, 3, 0, 3, 1, 1, 3, 0, 5, 1, 1];
+    let rules = [
+        // Two insert the same key, and both are committed.
+        &[0, 0, 0, 0, 13, 0, 0, 1, 9, 3, 13, 1, 0, 1, 8, 3, 1, 0, 1, 0][..],
+        // A key comes into a range that a serializable one has walked.
+        &[0, 1, 13, 0, 0, 0, 5, 5, 18, 0, 0, 1, 0, 22, 0, 0, 9, 3, 0, 4, 7, 7, 1, 0],
+        // A walk has ended before a key that is written.
+        &[0, 1, 13, 0, 0, 5, 1, 1, 18, 0, 0, 1, 2, 9, 0, 0, 9, 3, 0, 2, 1, 1, 1, 0],
+        // The ends of a walk cross, and a range around both is removed.
+        &[0, 1, 13, 0, 2, 0, 1, 1, 18, 0, 0, 1, 14, 5, 0, 0, 1, 6, 0, 0, 0, 1, 0],
+        // A walk from both ends has passed a key that is written.
+        &[0, 1, 13, 0, 0, 3, 1, 1, 18, 0, 0, 1, 0, 0, 0, 2, 2, 3, 0, 5, 1, 1, 1, 0],
+        // All keys are removed beside one that inserts.
+        &[0, 0, 13, 0, 0, 3, 1, 1, 6, 0, 0, 0, 1, 0],
+        // One removes a range and a part of it.
+        &[0, 0, 16, 0, 0, 6, 17, 16, 0, 0, 10, 13, 21, 0, 1, 0],
+        // It goes back to before it wrote a key twice.
+        &[0, 0, 19, 0, 13, 0, 0, 3, 2, 2, 13, 0, 0, 3, 3, 3, 20, 0, 0, 21, 0, 1, 0],
+        // It goes back to before a removed range; the keyspace is flushed, and cleared.
+        &[
+            3, 0, 3, 7, 255, 8, 0, 0, 13, 0, 0, 3, 1, 1, 19, 0, 16, 0, 0, 0, 0, 20, 0, 0, 10, 0, 1,
+            0,
+        ],
+    ];
+    let mut state = 7_u32;
+    let mut next = || {
+        // The generator of "Numerical Recipes": seeds are the same in every run.
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    let mixed = [200, 400, 800].map(|len| (0..len).map(|_| next()).collect());
+    rules.map(|rule| [&keys, rule].concat()).into_iter().chain(mixed).collect()
 }

@@ -10,10 +10,15 @@ use crate::{
 /// Mutants that each target is tried with.
 const MUTANTS: u64 = 256;
 
+/// Mutants of a history, which opens databases and writes to them: each takes some 10 ms without
+/// optimization.
+const HISTORIES: u64 = 100;
+
 /// Runs the target over its seeds, and over mutants of them.
 fn run(name: &'static str) {
+    let mutants = if matches!(name, "cursor" | "transactions") { HISTORIES } else { MUTANTS };
     let (_, target) = TARGETS.into_iter().find(|(known, _)| *known == name).unwrap();
-    rhumb_testkit::fuzzing::run(name, &seeds(name), MUTANTS, target);
+    rhumb_testkit::fuzzing::run(name, &seeds(name), mutants, target);
 }
 
 #[test]
@@ -49,6 +54,21 @@ fn dumps_keep_their_promises() {
 #[test]
 fn salvages_keep_their_promises() {
     run("salvage");
+}
+
+#[test]
+fn backups_keep_their_promises() {
+    run("backup");
+}
+
+#[test]
+fn cursors_keep_their_promises() {
+    run("cursor");
+}
+
+#[test]
+fn transactions_keep_their_promises() {
+    run("transactions");
 }
 
 /// Found by fuzzing: a check of a database added, without a bound, the length that a pointer

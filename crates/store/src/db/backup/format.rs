@@ -91,9 +91,12 @@ impl Point {
             *word = input.u64()?;
         }
         let [number, identity, seq, time_ms, manifest] = words;
-        let mut files = Vec::new();
+        let (mut files, mut total) = (Vec::new(), 0_u64);
         for _ in 0..input.len()? {
+            let start = input.offset;
             let (len, checksum, name) = (input.u64()?, input.u64()?, input.len()?);
+            // What asks how large a point is adds them up.
+            total = total.checked_add(len).ok_or(fault(start, "files of less than 2^64 bytes"))?;
             let at = input.offset;
             let name = input.take(name)?;
             let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'.';
@@ -117,6 +120,20 @@ impl Point {
         }
         Ok(Self { number, identity, seq, time_ms, manifest, files, records })
     }
+}
+
+/// The bytes of a point with a right checksum, whatever is in it.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn framed_point(body: &[u8]) -> Vec<u8> {
+    let bytes = [&MAGIC, body].concat();
+    let checksum = xxh3_64(&bytes);
+    [bytes, checksum.to_le_bytes().to_vec()].concat()
+}
+
+/// The encoding of the point that the bytes are; `None` if they are none.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn recoded_point(bytes: &[u8]) -> Option<Vec<u8>> {
+    Point::decode(bytes).ok().map(|point| point.encode())
 }
 
 fn push_len(out: &mut Vec<u8>, len: usize) {
@@ -188,6 +205,16 @@ mod tests {
             let fault = Point::decode(&bad.encode()).unwrap_err();
             assert_eq!(fault.expected, "the name of a file, of letters, digits and dots", "{name}");
         }
+    }
+
+    #[test]
+    fn the_lengths_of_files_add_up() {
+        let mut large = point();
+        large.files[0].len = u64::MAX - 6;
+        assert_eq!(Point::decode(&large.encode()).unwrap(), large);
+        large.files[1].len = 7;
+        let fault = Point::decode(&large.encode()).unwrap_err();
+        assert_eq!((fault.offset, fault.expected), (82, "files of less than 2^64 bytes"));
     }
 
     proptest! {

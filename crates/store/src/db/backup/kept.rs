@@ -427,9 +427,11 @@ impl PointFile {
     }
 }
 
-/// The number of the point whose file has this name.
+/// The number of the point whose file has this name, as it is written by [`point_name`] alone: no
+/// other name stands for the same point.
 fn number_of(name: &str) -> Option<u64> {
-    name.strip_suffix(POINT_ENDING)?.parse().ok()
+    let number = name.strip_suffix(POINT_ENDING)?.parse().ok()?;
+    (point_name(number) == name).then_some(number)
 }
 
 /// Returns true if a backup may have made a file of this name, which is no point. Other files are
@@ -444,4 +446,20 @@ fn is_file(name: &str) -> bool {
 
 fn point_name(number: u64) -> String {
     format!("{number:06}{POINT_ENDING}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_has_one_name() {
+        for number in [1, 999_999, 1_000_000, u64::MAX] {
+            assert_eq!(number_of(&point_name(number)), Some(number));
+        }
+        for name in ["1.point", "+00001.point", "0000001.point", "00000x.point", ".point", "000001"]
+        {
+            assert_eq!(number_of(name), None, "{name}");
+        }
+    }
 }

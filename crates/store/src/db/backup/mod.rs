@@ -33,6 +33,8 @@ use crate::{
 };
 
 pub(super) use directory::copy;
+#[cfg(feature = "fuzzing")]
+pub(crate) use format::{framed_point, recoded_point};
 pub use kept::{BackupInfo, Backups};
 
 /// How the names of files end that are not whole yet, in a directory.
@@ -44,6 +46,10 @@ const POINT_ENDING: &str = ".point";
 /// Files are copied in parts of this many bytes: long enough that the disk takes the time, not the
 /// calls.
 const COPY_BYTES: usize = 1 << 20;
+
+/// A backup that was made up may have a point of the last number.
+const NO_NUMBERS: &str =
+    "the points of the backup have used up their numbers: choose another place";
 
 impl Database {
     /// Adds a point to the backup in the directory `path`, which is created if it is not there: the
@@ -148,9 +154,11 @@ impl Core {
             copied_bytes += file.len;
             files.push(file);
         }
+        let last = points.iter().map(|point| point.number).max().unwrap_or(0);
+        let number = last.checked_add(1).ok_or(Error::Exhausted(NO_NUMBERS.into()))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let point = Point {
-            number: points.iter().map(|point| point.number).max().unwrap_or(0) + 1,
+            number,
             identity,
             seq: content.state.last_seq,
             time_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
@@ -166,4 +174,24 @@ impl Core {
 /// The name of a file of the engine.
 fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::sim::SimFs;
+
+    #[test]
+    fn no_point_comes_after_the_last_number() {
+        let fs: Arc<dyn crate::io::FileSystem> = Arc::new(SimFs::new(1));
+        let db = Database::builder("/db").file_system(Arc::clone(&fs)).background_threads(0);
+        let db = db.open().unwrap();
+        let backups = Backups::create(fs, "/backup".into()).unwrap();
+        db.backup_to(&backups).unwrap();
+        let last = Point { number: u64::MAX, ..backups.points().unwrap().remove(0) };
+        backups.add_point(&last).unwrap();
+        let refused = db.backup_to(&backups);
+        assert!(matches!(refused, Err(Error::Exhausted(_))), "{refused:?}");
+        assert_eq!(backups.list().unwrap().len(), 2);
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::{cell::RefCell, ops::Bound};
 
-use super::check::{Checked, Touched};
+use super::{
+    check::{Checked, Touched},
+    pending::is_empty,
+};
 use crate::{
     keys::{OwnedBound, OwnedBounds},
     slice::Slice,
@@ -66,6 +69,10 @@ impl Drop for RangeRead<'_> {
         let mut reads = self.reads.0.borrow_mut();
         let from = std::mem::replace(&mut self.from, Bound::Unbounded);
         let to = std::mem::replace(&mut self.to, Bound::Unbounded);
+        if is_empty(&from, &to) {
+            // No commit changes what is there, one that removes a range around it neither.
+            return;
+        }
         if self.is_whole {
             return reads.range(self.place, (from, to));
         }
