@@ -136,10 +136,12 @@ pub(crate) fn write<E: From<Error> + From<io::Error>>(
         let mut is_named = false;
         for pair in txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
             let (key, value) = pair?;
+            // What a snapshot has was not told of then.
+            let has_ended = snapshot.is_none() && !txn.is_live(&key, &value);
             let entry = Entry::decode(value).ok_or_else(|| damaged(&key))?;
             let (items, times) = values::items_of(&txn, &entry)?;
             // All fields of a hash may have ended.
-            if entry.is_expired(now_ms) || (entry.kind == Kind::Hash && items == 0) {
+            if has_ended || entry.is_expired(now_ms) || (entry.kind == Kind::Hash && items == 0) {
                 all.ended += 1;
                 continue;
             }

@@ -1,5 +1,7 @@
 //! Counting the keys of a database, where their number is not known (`count`).
 
+use std::collections::HashSet;
+
 use rhumb::Result;
 
 use crate::{
@@ -32,15 +34,21 @@ pub(crate) fn kept_keys(databases: &Databases, db: &Db) -> Result<i64> {
 
 /// How many keys have ended and are not yet swept.
 fn ended_keys(db: &Db) -> Result<i64> {
-    let mut ended = 0;
-    let place = db.swept.place();
-    for mark in db.due(now_ms()) {
+    let (now, place) = (now_ms(), db.swept.place());
+    let (mut ended, mut found_early) = (0, HashSet::new());
+    for mark in db.due(now) {
         let (mark, _) = mark?;
         let Some((expires, key)) = member::expiry_of(&mark) else { continue };
-        // A mark may be an old one: a key has one that says the same as its entry.
         let entry = db.keys.get(key)?.filter(|entry| !place.has_told(key, entry));
-        let head = entry.as_deref().and_then(decode_head);
-        ended += i64::from(head.is_some_and(|(_, end, _)| end == expires));
+        let Some((_, end, _)) = entry.as_deref().and_then(decode_head) else { continue };
+        // A mark may be an old one, and a key whose time was put off may have no other: each key
+        // is counted once.
+        ended += i64::from(match end {
+            0 => false,
+            _ if end == expires => true,
+            _ if end > now || db.work.get(member::expiry(end, key))?.is_some() => false,
+            _ => found_early.insert(key.to_vec()),
+        });
     }
     Ok(ended)
 }

@@ -259,7 +259,7 @@ impl Databases {
             // The engine keeps its clock. Marks that took the place of others, which vanish with
             // it, are not to be lost in a power cut.
             self.engine.persist(PersistMode::SyncData).inspect_err(|error| {
-                self.opened().for_each(|(_, db)| db.swept.note_moved_mark());
+                self.opened().for_each(|(_, db)| db.swept.keep_moved_marks());
                 self.health.sync_failed(error);
             })?;
         }

@@ -105,7 +105,7 @@ fn end_due(
         };
         if matches!(step, Step::Mark | Step::MarkAndTell) {
             txn.mark_end(key, entry.expires_ms, is_left);
-            moved.push(member::expiry(entry.expires_ms, key));
+            moved.push(entry.expires_ms);
         }
         match step {
             Step::Nothing | Step::Mark => {}
@@ -117,13 +117,11 @@ fn end_due(
         }
     }
     commit::ended(&mut txn)?;
-    if !moved.is_empty() {
-        db.swept.note_moved_mark();
-    }
+    moved.into_iter().for_each(|ends_ms| db.swept.note_moved_mark(ends_ms));
     if told > 0 && db.count.is_kept() {
         db.count.change(Tally { keys: -told, expires: -told });
     }
-    db.swept.finish(cursor, chunk, &moved);
+    db.swept.finish(cursor, chunk);
     drop(locks);
     Ok(!is_last)
 }

@@ -6,16 +6,16 @@
 //! before that. So the clock stands at the time up to which the sweeper has told of all of them.
 //!
 //! Rules: (1) the sweeper goes through the marks in their order, one thread at a time, and tells of
-//! a key under the key's lock; (2) a string whose mark lies below [`Place::told`] is absent for
-//! every reader, whatever its time says to a clock that went back; (3) a string that ends at or
-//! before the *ceiling*, the latest time up to which the sweeper has looked, is not left to the
-//! engine but removed by a write; (4) the commit of one that came under the ceiling meanwhile says
-//! so ([`Swept::note_committed`]), still under the key's lock.
+//! a key under the key's lock; (2) a string whose mark lies below the [`Place`] is absent for every
+//! reader, whatever its time says to a clock that went back; (3) a string that ends at or before
+//! the *ceiling*, the latest time up to which the sweeper has looked, is not left to the engine but
+//! removed by a write; (4) a commit says before it begins when the first of its strings ends, and
+//! the ceiling stays below that until it is done ([`Swept::begin_commit`]).
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     ops::Bound,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -23,7 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rhumb::{Keyspace, Result, Slice, io::Clock};
 
 use crate::encode::{
-    entry::{decode_head, is_left_to_engine},
+    entry::ends_in_engine,
     format::{MARK_VANISHES, WORK_EXPIRY},
     member,
 };
@@ -58,30 +58,21 @@ impl Clock for SweptClock {
     }
 }
 
-/// How far the sweeper has told of strings that the engine drops.
+/// How far the sweeper has told of strings that the engine drops: of those whose marks lie below
+/// this one.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
-    /// All marks below this one are told of, but for those in `late`.
-    told: Vec<u8>,
-    /// Marks that were committed when the sweeper had perhaps passed them.
-    late: BTreeSet<Vec<u8>>,
-}
+pub(crate) struct Place(Vec<u8>);
 
 impl Place {
     /// Returns true if clients were told that the string with this mark has ended.
     fn is_told(&self, mark: &[u8]) -> bool {
-        mark < self.told.as_slice() && !self.late.contains(mark)
+        mark < self.0.as_slice()
     }
 
     /// Returns true if the entry of a key is a string of whose end clients were told.
     pub(crate) fn has_told(&self, key: &[u8], entry: &[u8]) -> bool {
         ends_in_engine(entry).is_some_and(|ends_ms| self.is_told(&member::expiry(ends_ms, key)))
     }
-}
-
-/// When the engine drops an entry, in milliseconds since 1970, if it does.
-fn ends_in_engine(entry: &[u8]) -> Option<u64> {
-    is_left_to_engine(entry).then(|| decode_head(entry).map(|(_, ends_ms, _)| ends_ms)).flatten()
 }
 
 /// A mark whose time is over.
@@ -117,7 +108,7 @@ impl Chunk {
         let mark = member::expiry(ends_ms, key);
         if self.before.is_told(&mark) {
             Step::Nothing
-        } else if mark >= self.end && mark >= self.before.told {
+        } else if mark >= self.end {
             Step::Mark
         } else if *vanishes && mark == due[..] {
             Step::Tell
@@ -148,23 +139,65 @@ pub(crate) struct Cursor(Option<Vec<u8>>);
 /// How far the sweeper has come in one database.
 #[derive(Debug)]
 pub(crate) struct Swept {
-    /// The latest time up to which the sweeper has looked.
+    /// The latest time up to which the sweeper has looked. Changed under the lock of `state`.
     ceiling_ms: AtomicU64,
-    place: Mutex<Place>,
+    state: Mutex<State>,
     cursor: Mutex<Cursor>,
-    /// True if marks below [`Place::told`] may be due that do not vanish.
+    /// True if marks below the [`Place`] may be due that do not vanish.
     has_earlier: AtomicBool,
     /// True if the sweeper has written marks since the clock moved last.
     has_moved_marks: AtomicBool,
 }
 
+#[derive(Debug)]
+struct State {
+    place: Place,
+    /// When the first string ends of each commit that is under way, and the number of commits.
+    committing: BTreeMap<u64, usize>,
+}
+
+/// A commit of strings that end, or of other marks. The sweeper stays below the first of them until
+/// this is dropped, which is under the locks of their keys.
+#[derive(Debug)]
+pub(crate) struct Committing<'s> {
+    swept: &'s Swept,
+    /// The latest time up to which the sweeper has looked when this began.
+    ceiling_ms: u64,
+    /// The time below which the sweeper stays.
+    held_ms: u64,
+    /// True if something of it ends at or before the ceiling.
+    has_earlier: bool,
+}
+
+impl Committing<'_> {
+    /// Returns true if the sweeper has passed this time before the commit began.
+    pub(crate) fn is_passed(&self, ends_ms: u64) -> bool {
+        ends_ms <= self.ceiling_ms
+    }
+}
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        if self.has_earlier {
+            self.swept.has_earlier.store(true, Ordering::Release);
+        }
+        let mut state = self.swept.state.lock();
+        if let Some(count) = state.committing.get_mut(&self.held_ms) {
+            *count -= 1;
+            if *count == 0 {
+                state.committing.remove(&self.held_ms);
+            }
+        }
+    }
+}
+
 impl Swept {
     /// The engine has dropped what ended by this time.
     pub(crate) fn new(engine_ms: u64) -> Self {
-        let told = member::expiry(engine_ms.saturating_add(1), &[]);
+        let place = Place(member::expiry(engine_ms.saturating_add(1), &[]));
         Self {
             ceiling_ms: AtomicU64::new(engine_ms),
-            place: Mutex::new(Place { told, late: BTreeSet::new() }),
+            state: Mutex::new(State { place, committing: BTreeMap::new() }),
             cursor: Mutex::default(),
             has_earlier: AtomicBool::new(true),
             has_moved_marks: AtomicBool::new(false),
@@ -179,7 +212,7 @@ impl Swept {
 
     /// How far the sweeper has told.
     pub(crate) fn place(&self) -> Place {
-        self.place.lock().clone()
+        self.state.lock().place.clone()
     }
 
     /// Returns true if the entry of a key is a string of whose end clients were told: it is absent.
@@ -187,24 +220,18 @@ impl Swept {
     pub(crate) fn has_told(&self, key: &[u8], entry: &[u8]) -> bool {
         // The lock is taken for few: those that are about to vanish.
         ends_in_engine(entry).is_some_and(|ends_ms| !self.is_ahead(ends_ms))
-            && self.place.lock().has_told(key, entry)
+            && self.state.lock().place.has_told(key, entry)
     }
 
-    /// To be called after marks were committed, under the locks of their keys.
-    pub(crate) fn note_committed<'m>(&self, marks: impl Iterator<Item = (&'m [u8], bool)>) {
-        // The sweeper raises the ceiling, and then looks for marks. So it sees these, or they see
-        // the ceiling.
-        fence(Ordering::SeqCst);
+    /// To be called before a commit, under the locks of its keys: of strings that the engine is to
+    /// drop, or of marks, the first of which is of this time. Strings that end at a time that
+    /// [is passed](Committing::is_passed) are not to be left to the engine.
+    pub(crate) fn begin_commit(&self, first_ms: u64) -> Committing<'_> {
+        let mut state = self.state.lock();
         let ceiling_ms = self.ceiling_ms.load(Ordering::Relaxed);
-        let is_under =
-            |mark: &[u8]| member::expiry_of(mark).is_some_and(|(ms, _)| ms <= ceiling_ms);
-        for (mark, vanishes) in marks.filter(|(mark, _)| is_under(mark)) {
-            if vanishes {
-                self.place.lock().late.insert(mark.to_vec());
-            } else {
-                self.has_earlier.store(true, Ordering::Release);
-            }
-        }
+        let held_ms = first_ms.max(ceiling_ms.saturating_add(1));
+        *state.committing.entry(held_ms).or_default() += 1;
+        Committing { swept: self, ceiling_ms, held_ms, has_earlier: first_ms <= ceiling_ms }
     }
 
     /// Waits until nobody sweeps, and has nobody sweep until what is returned is dropped.
@@ -230,12 +257,8 @@ impl Swept {
         now_ms: u64,
         most: usize,
     ) -> Result<Chunk> {
-        self.ceiling_ms.fetch_max(now_ms, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        let before = self.place();
-        // What lies above is visible by now, and found below.
-        self.place.lock().late.retain(|mark| *mark < before.told);
-        let end = member::expiry(now_ms + 1, &[]);
+        let (before, until_ms) = self.raise(now_ms);
+        let end = member::expiry(until_ms + 1, &[]);
         let from = cursor.0.take().filter(|from| *from < end);
         let from = from.unwrap_or_else(|| self.begin(&before, &end));
         let range = (Bound::Included(from.as_slice()), Bound::Excluded(end.as_slice()));
@@ -244,44 +267,52 @@ impl Swept {
         let is_last = pairs.len() < most;
         let last = pairs.last().filter(|_| !is_last);
         let end = last.map_or(end, |(mark, _)| [&mark[..], &[0]].concat());
-        let found = pairs.into_iter().map(|(mark, value)| {
+        let due = pairs.into_iter().map(|(mark, value)| {
             let vanishes = *value == [MARK_VANISHES];
             Due { mark, vanishes }
         });
-        let is_left = |due: &Due| !(due.vanishes && before.is_told(&due.mark));
-        let late = before.late.iter().filter(|mark| **mark < before.told);
-        let late = late.map(|mark| Due { mark: Slice::from(mark.as_slice()), vanishes: true });
-        let due = late.chain(found.filter(is_left)).collect();
+        let due = due.filter(|due| !(due.vanishes && before.is_told(&due.mark))).collect();
         Ok(Chunk { due, before, end, is_last })
+    }
+
+    /// Raises the ceiling, as far as commits that are under way allow. Returns the place, and the
+    /// time up to which the sweeper may look.
+    fn raise(&self, now_ms: u64) -> (Place, u64) {
+        let state = self.state.lock();
+        let until_ms = state.committing.keys().next().map_or(now_ms, |ms| now_ms.min(ms - 1));
+        self.ceiling_ms.fetch_max(until_ms, Ordering::Relaxed);
+        (state.place.clone(), until_ms)
     }
 
     /// Where a walk over the marks begins.
     fn begin(&self, place: &Place, end: &[u8]) -> Vec<u8> {
         // Of a clock that went back marks are due below, until it has caught up.
-        let is_back = place.told.as_slice() > end;
+        let is_back = place.0.as_slice() > end;
         if self.has_earlier.swap(is_back, Ordering::AcqRel) || is_back {
             return vec![WORK_EXPIRY];
         }
-        place.told.clone()
+        place.0.clone()
     }
 
-    /// Says that all of a chunk is done, for which these marks were written in the place of others.
-    /// The caller still holds the locks of its keys.
-    pub(crate) fn finish(&self, cursor: &mut Cursor, chunk: Chunk, moved: &[Vec<u8>]) {
-        let mut place = self.place.lock();
-        let due = chunk.due.iter().map(|due| &due.mark[..]);
-        // Of those that were moved beyond the chunk none is late.
-        for mark in due.chain(moved.iter().map(Vec::as_slice)) {
-            place.late.remove(mark);
-        }
-        if place.told < chunk.end {
-            place.told.clone_from(&chunk.end);
+    /// Says that all of a chunk is done. The caller still holds the locks of its keys.
+    pub(crate) fn finish(&self, cursor: &mut Cursor, chunk: Chunk) {
+        let place = &mut self.state.lock().place;
+        if place.0 < chunk.end {
+            place.0.clone_from(&chunk.end);
         }
         cursor.0 = (!chunk.is_last).then_some(chunk.end);
     }
 
-    /// Says that the sweeper has written a mark in the place of one that vanishes.
-    pub(crate) fn note_moved_mark(&self) {
+    /// Says that the sweeper has written a mark of this time in the place of one that may vanish.
+    pub(crate) fn note_moved_mark(&self, ends_ms: u64) {
+        self.has_moved_marks.store(true, Ordering::Release);
+        if !self.is_ahead(ends_ms) {
+            self.has_earlier.store(true, Ordering::Release);
+        }
+    }
+
+    /// Says that marks of the sweeper may still be lost.
+    pub(crate) fn keep_moved_marks(&self) {
         self.has_moved_marks.store(true, Ordering::Release);
     }
 
@@ -292,8 +323,7 @@ impl Swept {
 
     /// The time up to which clients were told of every end, in milliseconds since 1970.
     pub(crate) fn told_ms(&self) -> u64 {
-        let place = self.place.lock();
-        let first = place.late.first().filter(|late| **late < place.told).unwrap_or(&place.told);
-        member::expiry_of(first).map_or(0, |(ms, _)| ms.saturating_sub(1))
+        let state = self.state.lock();
+        member::expiry_of(&state.place.0).map_or(0, |(ms, _)| ms.saturating_sub(1))
     }
 }

@@ -108,6 +108,8 @@ pub(crate) struct Memtable {
     expiring_bytes: AtomicU64,
     /// The latest time at which one of them expires.
     last_expiry_ms: AtomicU64,
+    /// The LSM trees that have such entries.
+    expiring: TreeSlots<()>,
     log: Option<LogFloor>,
     /// The partitions that were created in the log records of these entries. The flush that frees
     /// the records makes the partitions durable.
@@ -161,6 +163,7 @@ impl Memtable {
             last_range: AtomicU64::new(0),
             expiring_bytes: AtomicU64::new(0),
             last_expiry_ms: AtomicU64::new(0),
+            expiring: TreeSlots::new(),
             log,
             created: Mutex::default(),
         }
@@ -232,6 +235,9 @@ impl Memtable {
         let bytes = u64::from(operation.key_len) + u64::from(operation.value_len);
         self.expiring_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.last_expiry_ms.fetch_max(stamp.at_ms, Ordering::Relaxed);
+        if self.expiring.get(operation.tree).is_none() {
+            self.expiring.add(operation.tree, ());
+        }
     }
 
     /// Bytes of the keys and values of entries that expire, and the time from which on none of them
@@ -239,6 +245,11 @@ impl Memtable {
     pub(crate) fn expiring(&self) -> Option<(u64, Millis)> {
         let bytes = self.expiring_bytes.load(Ordering::Relaxed);
         (bytes > 0).then(|| (bytes, self.last_expiry_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Returns true if an entry of the LSM tree expires. O(1).
+    pub(crate) fn has_expiring_of(&self, tree: TreeId) -> bool {
+        self.expiring.get(tree).is_some()
     }
 
     /// Prefetches what a read of the key touches first.

@@ -597,3 +597,23 @@ fn a_clock_that_began_at_zero_is_kept_over_a_restart() {
     let keyspace = db.keyspace("k", options()).unwrap();
     assert_eq!(keyspace.iter().count(), 0);
 }
+
+/// A keyspace may expire if it has entries with a time, in memory or in tables, whatever others
+/// have.
+#[test]
+fn a_keyspace_may_expire_for_its_own_entries() {
+    let (fs, clock) = (SimFs::new(7), SimClock::new());
+    clock.set_wall_ms(0);
+    let db = builder(&fs, &clock).open().unwrap();
+    let [expires, stays] = ["expires", "stays"].map(|name| db.keyspace(name, options()).unwrap());
+    stays.insert("a", "v").unwrap();
+    assert!(!expires.may_expire() && !stays.may_expire());
+    expires.insert_until("a", "v", at(100)).unwrap();
+    for _ in 0..2 {
+        assert!(expires.may_expire() && !stays.may_expire());
+        db.flush().unwrap();
+    }
+    drop((db, expires, stays));
+    let db = builder(&fs.kill(), &clock).open().unwrap();
+    assert!(db.keyspace("expires", options()).unwrap().may_expire());
+}

@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use sha1_smol::Sha1;
 
-use super::{Context, Done, dump, keys::is_live};
+use super::{Context, Done, dump};
 use crate::{
     encode::{Entry, format::DATABASES},
     fault::Fault,
@@ -65,7 +65,7 @@ pub(super) fn all(context: &mut Context<'_, '_>) -> Done {
 fn add_database(context: &Context<'_, '_>, database: usize, digest: &mut Digest) -> Done {
     for pair in context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
         let (key, value) = pair?;
-        if !is_live(&value, context.txn.now_ms) {
+        if !context.txn.is_live(&key, &value) {
             continue;
         }
         let entry = Entry::decode(value).ok_or_else(damaged)?;

@@ -262,10 +262,10 @@ struct Keys {
 fn keys_of(db: &Db, in_tables: u64) -> rhumb::Result<Keys> {
     let (now, mut read, mut alive, mut ending, mut ttl_ms) = (now_ms(), 0, 0, 0, 0);
     for pair in db.keys.iter().take(KEYS_READ_MAX as usize) {
-        let (_, value) = pair?;
+        let (key, value) = pair?;
         read += 1;
-        let Some((_, end, _)) = decode_head(&value).filter(|(_, end, _)| *end == 0 || *end > now)
-        else {
+        let is_live = |end: u64| end == 0 || (end > now && !db.swept.has_told(&key, &value));
+        let Some((_, end, _)) = decode_head(&value).filter(|(_, end, _)| is_live(*end)) else {
             continue;
         };
         alive += 1;

@@ -209,7 +209,7 @@ pub(super) fn keys(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let mut found = 0;
     for pair in context.txn.scan(Space::Keys, from, to, false)? {
         let (key, value) = pair?;
-        if is_live(&value, context.txn.now_ms) && glob::matches(pattern, &key) {
+        if context.txn.is_live(&key, &value) && glob::matches(pattern, &key) {
             context.out.bulk(&key);
             found += 1;
             if context.out.overflowed() {
@@ -219,11 +219,6 @@ pub(super) fn keys(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     }
     context.out.array_before(start, found);
     Ok(())
-}
-
-/// Returns true if an entry has not ended.
-pub(super) fn is_live(value: &[u8], now_ms: u64) -> bool {
-    decode_head(value).is_some_and(|(_, expires, _)| expires == 0 || expires > now_ms)
 }
 
 /// `RANDOMKEY`.
@@ -248,7 +243,8 @@ pub(super) fn dbsize(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     // Under all locks, and with what the transaction has written so far.
     let mut keys = 0;
     for pair in context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
-        keys += i64::from(is_live(&pair?.1, context.txn.now_ms));
+        let (key, entry) = pair?;
+        keys += i64::from(context.txn.is_live(&key, &entry));
     }
     context.out.int(keys);
     Ok(())
@@ -270,7 +266,11 @@ fn check_flush_option(args: Args<'_>) -> Done {
 /// not: taking it away changes nothing for clients that watch it.
 fn is_among(db: &Db, key: &[u8], now_ms: u64) -> bool {
     // After an error nobody knows: the key counts as changed.
-    db.keys.get(key).map_or(true, |value| value.is_some_and(|value| is_live(&value, now_ms)))
+    let is_live = |entry: &[u8]| {
+        decode_head(entry).is_some_and(|(_, ends_ms, _)| ends_ms == 0 || ends_ms > now_ms)
+            && !db.swept.has_told(key, entry)
+    };
+    db.keys.get(key).map_or(true, |entry| entry.is_some_and(|entry| is_live(&entry)))
 }
 
 fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {

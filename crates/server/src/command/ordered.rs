@@ -5,10 +5,7 @@
 
 use std::ops::Bound;
 
-use super::{
-    BYTES_OF_ELEMENT, Context, Done, FEW_ELEMENTS, SYNTAX, connection::positive, is_word,
-    keys::is_live,
-};
+use super::{BYTES_OF_ELEMENT, Context, Done, FEW_ELEMENTS, SYNTAX, connection::positive, is_word};
 use crate::{
     commit,
     encode::{Kind, entry::decode_head},
@@ -84,7 +81,7 @@ fn each_live(
     mut each: impl FnMut(&[u8], &[u8]) -> bool,
 ) -> Done {
     let mut pairs = txn.scan(Space::Keys, from, to, reverse)?;
-    let mut go_on = |key: &[u8], value: &[u8]| !is_live(value, txn.now_ms) || each(key, value);
+    let mut go_on = |key: &[u8], value: &[u8]| !txn.is_live(key, value) || each(key, value);
     while let Some(goes_on) = pairs.next_with(&mut go_on) {
         if !goes_on? {
             break;

@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, ops::Bound};
 
 use rhumb::Slice;
 
-use super::{Context, keys::is_live};
+use super::Context;
 use crate::{
     encode::{Meta, member},
     fault::Fault,
@@ -191,7 +191,7 @@ pub(super) fn key(context: &Context<'_, '_>, random: &mut Random) -> Result<Opti
     if entries > COUNTED_ENTRIES_MAX && !context.in_exec {
         for _ in 0..ENDED_MAX {
             let Some((key, value)) = db.keys.sample(|end| random.below(end))? else { break };
-            if is_live(&value, context.txn.now_ms) {
+            if context.txn.is_live(&key, &value) {
                 return Ok(Some(key));
             }
         }
@@ -212,7 +212,7 @@ pub(super) fn key(context: &Context<'_, '_>, random: &mut Random) -> Result<Opti
     let (mut chosen, mut met) = (None, 0);
     for pair in context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
         let (key, value) = pair?;
-        if is_live(&value, context.txn.now_ms) {
+        if context.txn.is_live(&key, &value) {
             met += 1;
             if random.below(met) == 0 {
                 chosen = Some(key);
@@ -238,7 +238,7 @@ fn key_among(
             if met > places {
                 return Ok(None);
             }
-            if is_live(&value, context.txn.now_ms) {
+            if context.txn.is_live(&key, &value) {
                 live.push(key);
             }
         }

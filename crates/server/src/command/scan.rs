@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 
-use super::{Context, Done, NOT_AN_INTEGER, SYNTAX, fields, integer, is_word, keys::is_live};
+use super::{Context, Done, NOT_AN_INTEGER, SYNTAX, fields, integer, is_word};
 use crate::{
     cursors,
     encode::{Kind, entry::decode_head, format::ID_BYTES, member},
@@ -140,10 +140,9 @@ pub(super) fn scan(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let cursor = parse_cursor(args.at(1))?;
     let page = page(args.iter_from(2), true)?;
     let range = prefix_range(glob::literal_prefix(page.pattern.unwrap_or_default()));
-    let now_ms = context.txn.now_ms;
     write_page(context, Space::Keys, (range, &[]), (cursor, &page), |context, key, value| {
         let kind = decode_head(value).map_or("none", |(kind, ..)| kind.name());
-        let belongs = is_live(value, now_ms)
+        let belongs = context.txn.is_live(key, value)
             && page.kind.is_none_or(|wanted| is_word(wanted, kind))
             && page.pattern.is_none_or(|pattern| glob::matches(pattern, key));
         if belongs {

@@ -13,12 +13,10 @@
 //! one transaction. A [`CommitHandle`] is what a client waits on before its replies are sent.
 
 mod group;
+mod left;
 mod tell;
 
-use std::{
-    sync::atomic::Ordering,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::sync::atomic::Ordering;
 
 use rhumb::{Batch, Result, Submitted};
 
@@ -30,12 +28,7 @@ use tell::{touch, wake};
 use crate::{
     count::Tally,
     db::{Databases, Db},
-    encode::{
-        Entry, Kind,
-        entry::{decode_head, is_left_to_engine},
-        format::{MARK_VANISHES, WORK_EXPIRY},
-        member,
-    },
+    encode::{Entry, Kind, member},
     ranks::Changes,
     txn::{Pending, Space, Txn, Writes},
 };
@@ -110,6 +103,7 @@ pub(crate) fn in_background(databases: &Databases, batch: Batch) -> Result<()> {
 ///
 /// From the engine; nothing of it is visible.
 pub(crate) fn transaction(txn: &mut Txn<'_>) -> Result<()> {
+    let _below = left::hold_sweeper(txn)?;
     all_pending(txn, batch)
 }
 
@@ -137,6 +131,7 @@ pub(crate) fn ended(txn: &mut Txn<'_>) -> Result<()> {
 ///
 /// From the engine; nothing of it is visible.
 pub(crate) fn before_waiting(txn: &mut Txn<'_>) -> Result<()> {
+    let _below = left::hold_sweeper(txn)?;
     all_pending(txn, in_background)
 }
 
@@ -154,7 +149,6 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
     for (number, from, to) in ranges {
         all.remove_range(&databases.numbered(number)?.members, (from, to));
     }
-    let mut marks = Vec::new();
     for (number, space, writes) in pending {
         let db = databases.numbered(number)?;
         let keyspace = space.of(db);
@@ -169,14 +163,13 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
         }
         if space == Space::Work {
             for (mark, value) in &writes {
-                put_work(&mut all, db, mark, value.as_deref());
+                left::put_work(&mut all, db, mark, value.as_deref());
             }
-            marks.push((db, writes));
             continue;
         }
         for (key, value) in writes {
             match value {
-                Some(value) if space == Space::Keys => put_entry(&mut all, db, key, value),
+                Some(value) if space == Space::Keys => left::put_entry(&mut all, db, key, value),
                 Some(value) => all.insert_owned(keyspace, key, value),
                 None => all.remove(keyspace, key),
             }
@@ -189,9 +182,6 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
         }
     }
     commit(databases, all)?;
-    for (db, writes) in &marks {
-        note_marks(db, writes);
-    }
     // A command that is run alone has not counted itself.
     databases.changes.fetch_add(commands.max(1), Ordering::Relaxed);
     databases.ranks.apply(changes);
@@ -199,42 +189,6 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
     tell(databases, told);
     wake(databases, &touched);
     Ok(())
-}
-
-/// Adds an entry, which the engine drops at its time if it says so.
-fn put_entry(batch: &mut Batch, db: &Db, key: Vec<u8>, value: Vec<u8>) {
-    match decode_head(&value).filter(|_| is_left_to_engine(&value)) {
-        Some((_, ends_ms, _)) => batch.insert_until(&db.keys, key, value, time_of(ends_ms)),
-        None => batch.insert_owned(&db.keys, key, value),
-    }
-}
-
-/// Adds a mark of work, which the engine drops at its time if it says so, or its removal.
-fn put_work(batch: &mut Batch, db: &Db, mark: &[u8], value: Option<&[u8]>) {
-    match (value, member::expiry_of(mark)) {
-        (Some(value @ [MARK_VANISHES]), Some((ends_ms, _))) => {
-            batch.insert_until(&db.work, mark, value, time_of(ends_ms));
-        }
-        (Some(value), _) => batch.insert(&db.work, mark, value),
-        (None, _) => batch.remove(&db.work, mark),
-    }
-}
-
-/// A time in milliseconds since 1970.
-fn time_of(ms: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(ms)
-}
-
-/// Has the sweeper look at marks that are committed, if it may have passed them.
-fn note_marks(db: &Db, writes: &Writes) {
-    let is_expiry = |mark: &[u8]| mark.first() == Some(&WORK_EXPIRY);
-    let marks = writes.iter().filter(|(mark, value)| value.is_some() && is_expiry(mark));
-    let mut marks = marks
-        .map(|(mark, value)| (mark.as_slice(), value.as_deref() == Some(&[MARK_VANISHES])))
-        .peekable();
-    if marks.peek().is_some() {
-        db.swept.note_committed(marks);
-    }
 }
 
 /// What writes to keys will change about their count.

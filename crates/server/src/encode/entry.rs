@@ -88,6 +88,12 @@ pub(crate) fn is_left_to_engine(value: &[u8]) -> bool {
     value.first().is_some_and(|first| first & FLAG_VANISHES != 0)
 }
 
+/// When the engine drops an entry, in milliseconds since 1970, if it does.
+#[inline]
+pub(crate) fn ends_in_engine(entry: &[u8]) -> Option<u64> {
+    is_left_to_engine(entry).then(|| decode_head(entry).map(|(_, ends_ms, _)| ends_ms)).flatten()
+}
+
 /// A string from which on an entry that ends is removed by a write: the engine copies what it is to
 /// drop.
 const LEFT_BYTES_MAX: usize = 1 << 20;

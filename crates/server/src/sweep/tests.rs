@@ -1,11 +1,12 @@
 //! Tests of the sweeper, and of what it leaves to the engine.
 
+mod late;
 mod left;
 
 use std::sync::{Arc, atomic::Ordering};
 
 use super::*;
-use crate::{command::catalog, config::Config, log::Log};
+use crate::{command::catalog, config::Config, counting::live_keys, log::Log};
 
 /// A server whose sweeper does not run, with this number of keys that have ended.
 fn server_with_ended(keys: u64) -> (tempfile::TempDir, Server) {
@@ -54,8 +55,12 @@ fn a_key_that_lasts_longer_keeps_its_mark() {
     put(b"stays", &[2, 0]);
     put(b"again", &[2, 0, far]);
     assert_eq!(all_marks(), 1 + 1 + 2 + 1 + 2);
+    // Those that have ended are no keys, before they are swept and afterwards.
+    let living = || live_keys(&server.databases, db()).unwrap();
+    assert_eq!(living(), 3);
     while end_keys(&server, 0, db(), 2).unwrap() {}
     server.databases.drop_told().unwrap();
+    assert_eq!(living(), 3);
     assert_eq!((ended(&server), marks(&server)), (2, 0));
     let left = |key: &[u8]| Txn::new(&server.databases, 0, now).exists(key).unwrap();
     let keys: [&[u8]; 5] = [b"longer", b"ended", b"sooner", b"stays", b"again"];

@@ -125,17 +125,19 @@ impl Keyspace {
     }
 
     /// Returns true if entries of the keyspace may expire: if it has a lifetime, or if there are
-    /// entries with a time, in its tables or in a memtable with those of any keyspace. O(1) for
-    /// each partition. For a copy that cannot tell its readers of expiry.
+    /// entries with a time, in its tables or in a memtable. O(1) for each partition. For a copy
+    /// that cannot tell its readers of expiry.
     #[must_use]
     pub fn may_expire(&self) -> bool {
         let core = self.core();
         // The memtables first: a flush moves entries to tables.
-        let in_memory = core.memtables.get().all().any(|memtable| memtable.expiring().is_some());
-        let in_tables = |tree: &Arc<Tree>| tree.levels.get().first_expiry_ms().is_some();
-        in_memory
-            || self.inner.options.lifetime_ms().is_some()
-            || self.inner.tree.get().with_partitions().iter().any(in_tables)
+        let memtables = core.memtables.get();
+        let may_expire = |tree: &Arc<Tree>| {
+            memtables.all().any(|memtable| memtable.has_expiring_of(tree.id))
+                || tree.levels.get().first_expiry_ms().is_some()
+        };
+        self.inner.options.lifetime_ms().is_some()
+            || self.inner.tree.get().with_partitions().iter().any(may_expire)
     }
 
     /// The time at which an entry expires that is written now without a time of its own, by the

@@ -44,8 +44,9 @@ enum Event {
     /// What is in memory goes to tables, and those are compacted.
     Compact,
     /// A key is removed, and becomes a string while the sweeper goes on: it may have passed the
-    /// string's time when that is committed.
-    PutLate { key: u8, after: u64, by: u64 },
+    /// string's time when that is committed, and the engine may drop by then what was told of. It
+    /// may get another time in the same transaction.
+    PutLate { key: u8, after: u64, again: u64, by: u64, drops: bool },
     /// The data are closed and opened.
     Reopen,
     /// The process ends without closing the data, which are opened again.
@@ -66,8 +67,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => Just(Event::Drop),
         2 => Just(Event::Count),
         1 => Just(Event::Compact),
-        2 => (0..12_u8, 1..30_u64, 0..30_u64)
-            .prop_map(|(key, after, by)| Event::PutLate { key, after, by }),
+        2 => (0..12_u8, 1..30_u64, 0..30_u64, 0..40_u64, any::<bool>()).prop_map(
+            |(key, after, again, by, drops)| Event::PutLate { key, after, again, by, drops }
+        ),
         1 => Just(Event::Reopen),
         1 => Just(Event::Kill),
     ];
@@ -98,7 +100,7 @@ fn name(key: u8) -> Vec<u8> {
     format!("key:{key}").into_bytes()
 }
 
-fn open(dir: &Path) -> Server {
+pub(super) fn open(dir: &Path) -> Server {
     let data = dir.join("data");
     let config = Config { data, memory_bytes: 16 << 20, ..Config::default() };
     Server::open(config, Arc::new(Log::silent()), catalog()).unwrap()
@@ -184,6 +186,10 @@ impl History {
         let seen = self.txn().read(&name(key)).unwrap();
         let seen = seen.map(|e| Life { is_list: e.kind == Kind::List, ends_ms: e.expires_ms });
         assert_eq!(seen, life, "key {key} at {}", self.now_ms);
+        let txn = self.txn();
+        let entry = txn.db().unwrap().keys.get(name(key)).unwrap();
+        let is_scanned = entry.is_some_and(|entry| txn.is_live(&name(key), &entry));
+        assert_eq!(is_scanned, life.is_some(), "key {key} at {}", self.now_ms);
     }
 
     fn commit(&self, change: impl FnOnce(&mut Txn<'_>)) {
@@ -314,7 +320,7 @@ impl History {
         self.server = Some(server);
     }
 
-    fn put_late(&mut self, key: u8, ends_ms: u64, by: u64) {
+    fn put_late(&mut self, key: u8, (ends_ms, again_ms): (u64, u64), by: u64, drops: bool) {
         // Nothing of it is left that the sweeper may meet: here are no locks.
         self.now_ms = self.now_ms.max(self.swept_ms);
         self.remove(key);
@@ -322,16 +328,23 @@ impl History {
         let mut txn = Txn::new(&server.databases, 0, self.now_ms);
         assert!(txn.edit(&name(key)).unwrap().is_none());
         txn.put_string(&name(key), None, b"value", ends_ms).unwrap();
+        if again_ms > ends_ms {
+            let entry = txn.edit(&name(key)).unwrap().unwrap();
+            txn.put_expiry(&name(key), &entry, again_ms).unwrap();
+        }
         let db = server.databases.numbered(0).unwrap();
         self.now_ms += by;
         let mut cursor = db.swept.sweeping();
         end_due(&server, (0, db), &mut cursor, (self.now_ms, 3)).unwrap();
         self.swept_ms = self.swept_ms.max(self.now_ms);
         drop(cursor);
+        if drops {
+            server.databases.drop_told().unwrap();
+        }
         commit::transaction(&mut txn).unwrap();
         drop(txn);
         self.server = Some(server);
-        self.lives.insert(key, Life { is_list: false, ends_ms });
+        self.lives.insert(key, Life { is_list: false, ends_ms: ends_ms.max(again_ms) });
     }
 
     fn run(&mut self, event: &Event) {
@@ -354,8 +367,9 @@ impl History {
                 db.keys.compact().unwrap();
                 db.work.compact().unwrap();
             }
-            Event::PutLate { key, after, by } => {
-                self.put_late(key, self.now_ms.max(self.swept_ms) + after, by);
+            Event::PutLate { key, after, again, by, drops } => {
+                let ends_ms = self.now_ms.max(self.swept_ms) + after;
+                self.put_late(key, (ends_ms, ends_ms - after + again), by, drops);
             }
             Event::Reopen => self.restart(false),
             Event::Kill => self.restart(true),
