@@ -59,6 +59,8 @@ pub(crate) enum Suite {
     Changes,
     /// Backups in buckets.
     Backups,
+    /// The server's sweeper.
+    Sweeper,
 }
 
 impl Suite {
@@ -86,6 +88,7 @@ impl Suite {
             Self::Expiry => "expiry",
             Self::Changes => "changes",
             Self::Backups => "backups",
+            Self::Sweeper => "sweeper",
         }
     }
 
@@ -108,6 +111,7 @@ impl Suite {
             }
             Self::Remote | Self::Regions | Self::Processes | Self::Proofs => &["rhumb-remote"],
             Self::Share => &["rhumb-share"],
+            Self::Sweeper => &["rhumb-server"],
             Self::Taps | Self::Transactions | Self::Expiry | Self::Changes | Self::Backups => {
                 &["rhumb"]
             }
@@ -133,7 +137,7 @@ impl Suite {
     fn tests(self) -> &'static [&'static str] {
         match self {
             Self::Models => &["--lib", "--test", "dead_ranges"],
-            Self::Remote | Self::Unit | Self::Regions => &["--lib"],
+            Self::Remote | Self::Unit | Self::Regions | Self::Sweeper => &["--lib"],
             Self::Schedules => &["--test", "schedules"],
             Self::Threads => &["--test", "index", "-Zbuild-std", "--target", TARGET],
             Self::Addresses => &["--test", "index", "--target", TARGET],

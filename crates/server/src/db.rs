@@ -249,6 +249,7 @@ impl Databases {
     pub(crate) fn drop_told(&self) -> Result<()> {
         // A database that is opened later begins where the clock is.
         let _none_is_opened = self.opening.lock();
+        // planted: ends-clock
         let told_ms = self.opened().map(|(_, db)| db.swept.told_ms()).min().unwrap_or_default();
         if !self.clock.is_before(told_ms) {
             return Ok(());

@@ -118,6 +118,7 @@ fn end_due(
     }
     commit::ended(&mut txn)?;
     moved.into_iter().for_each(|ends_ms| db.swept.note_moved_mark(ends_ms));
+    // planted: ends-count
     if told > 0 && db.count.is_kept() {
         db.count.change(Tally { keys: -told, expires: -told });
     }

@@ -113,6 +113,7 @@ impl Chunk {
         } else if *vanishes && mark == due[..] {
             Step::Tell
         } else {
+            // planted: ends-before-mark
             Step::MarkAndTell
         }
     }
@@ -220,6 +221,7 @@ impl Swept {
     pub(crate) fn has_told(&self, key: &[u8], entry: &[u8]) -> bool {
         // The lock is taken for few: those that are about to vanish.
         ends_in_engine(entry).is_some_and(|ends_ms| !self.is_ahead(ends_ms))
+            // planted: ends-told
             && self.state.lock().place.has_told(key, entry)
     }
 
@@ -230,6 +232,7 @@ impl Swept {
         let mut state = self.state.lock();
         let ceiling_ms = self.ceiling_ms.load(Ordering::Relaxed);
         let held_ms = first_ms.max(ceiling_ms.saturating_add(1));
+        // planted: ends-held
         *state.committing.entry(held_ms).or_default() += 1;
         Committing { swept: self, ceiling_ms, held_ms, has_earlier: first_ms <= ceiling_ms }
     }
@@ -287,6 +290,7 @@ impl Swept {
     /// Where a walk over the marks begins.
     fn begin(&self, place: &Place, end: &[u8]) -> Vec<u8> {
         // Of a clock that went back marks are due below, until it has caught up.
+        // planted: ends-back
         let is_back = place.0.as_slice() > end;
         if self.has_earlier.swap(is_back, Ordering::AcqRel) || is_back {
             return vec![WORK_EXPIRY];

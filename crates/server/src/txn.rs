@@ -459,6 +459,7 @@ impl<'s> Txn<'s> {
         // the engine drops has a mark that vanishes too, so that both come back after a crash.
         let is_marked = |before: &Entry| {
             (1..=expires_ms).contains(&before.expires_ms)
+                // planted: ends-own-mark
                 && (before.is_left_to_engine() || !is_left)
         };
         if expires_ms != 0 && !before.is_some_and(is_marked) {

@@ -2,6 +2,7 @@
 
 mod backups;
 mod changes;
+mod ends;
 mod expiry;
 mod processes;
 mod remote;
@@ -97,6 +98,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
         &expiry::BUGS,
         &changes::BUGS,
         &backups::BUGS,
+        &ends::BUGS,
     ];
     INDEX.iter().chain(others.into_iter().flatten())
 }

@@ -78,6 +78,7 @@ fn keep_from_engine(
                 Space::Work | Space::Members => {}
                 Space::Keys => {
                     let Some(ends_ms) = ends_in_engine(value) else { continue };
+                    // planted: ends-passed
                     let is_left = leave_to_engine(value, !is_passed(ends_ms));
                     // It may have had one of an earlier time, which the sweeper has passed.
                     let mark = if is_left { vec![MARK_VANISHES] } else { Vec::new() };

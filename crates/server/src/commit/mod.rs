@@ -195,6 +195,7 @@ fn all_pending(txn: &mut Txn<'_>, commit: fn(&Databases, Batch) -> Result<()>) -
 fn change_of(db: &Db, writes: &Writes) -> Result<Tally> {
     let mut change = Tally::default();
     for (key, value) in writes {
+        // planted: ends-counted-twice
         let before = db.keys.get(key)?.filter(|before| !db.swept.has_told(key, before));
         change.subtract(before.as_deref());
         change.add(value.as_deref());

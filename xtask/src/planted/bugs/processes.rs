@@ -72,7 +72,7 @@ pub(super) static BUGS: [Bug; 10] = [
         name: "a share goes on after its keyspace was reset",
         file: FOLLOW,
         anchor: Some("share-goes-after-keyspace-reset"),
-        sound: "self.0.reset();",
+        sound: "self.to.reset();",
         broken: "",
         suite: Share,
         test: "clients_read_what_is_there",
