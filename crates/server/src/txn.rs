@@ -455,13 +455,8 @@ impl<'s> Txn<'s> {
         let may_leave = |db: &Db| db.swept.is_ahead(expires_ms);
         let may_leave = kind == Kind::String && expires_ms != 0 && self.db().is_ok_and(may_leave);
         let is_left = entry::leave_to_engine(&mut value, may_leave);
-        // A key that lasts longer than before keeps its mark: the sweeper moves it by then. What
-        // the engine drops has a mark that vanishes too, so that both come back after a crash.
-        let is_marked = |before: &Entry| {
-            (1..=expires_ms).contains(&before.expires_ms)
-                // planted: ends-own-mark
-                && (before.is_left_to_engine() || !is_left)
-        };
+        // A key that lasts longer than before keeps its mark: the sweeper moves it by then.
+        let is_marked = |before: &Entry| (1..=expires_ms).contains(&before.expires_ms);
         if expires_ms != 0 && !before.is_some_and(is_marked) {
             self.mark_end(key, expires_ms, is_left);
         }
