@@ -385,7 +385,8 @@ impl Damaged<'_> {
             },
         };
         let shift = match named {
-            Some(_) => table.meta.seq_min - table.raw_seq_min,
+            // What was removed since has its number here if the removal was lost.
+            Some((_, meta)) => meta.seq_min - table.raw_seq_min,
             None => 0,
         };
         if !self.is_there(&table.footer.path) && named.is_none() {
