@@ -22,6 +22,7 @@ use crate::{
     count::Count,
     effort::beside_others,
     encode::{
+        entry,
         format::{
             DATABASES, FORMAT_VERSION, SYSTEM_KEYSPACE, SYSTEM_MAP, SYSTEM_NEXT_ID, SYSTEM_VERSION,
             WORK_EXPIRY, WORK_FIELDS,
@@ -418,6 +419,11 @@ impl Databases {
 }
 
 impl Db {
+    /// Returns true if what is stored of a key has not ended at `now_ms`.
+    pub(crate) fn is_live(&self, key: &[u8], entry: &[u8], now_ms: u64) -> bool {
+        entry::is_live(entry, now_ms) && !self.swept.has_told(key, entry)
+    }
+
     /// The marks of times that are over at `now`.
     pub(crate) fn due(&self, now: u64) -> rhumb::Iter {
         let end = Bound::Excluded(member::expiry(now + 1, &[]));

@@ -21,12 +21,7 @@ use rhumb::{Batch, Error, Keyspace, Result, Slice, Snapshot};
 use crate::{
     db::{Databases, Db},
     effort,
-    encode::{
-        Edited, Entry, Kind, Meta,
-        entry::{self, decode_head},
-        format::MARK_VANISHES,
-        member,
-    },
+    encode::{Edited, Entry, Kind, Meta, entry, format::MARK_VANISHES, member},
     key_event::{EventClass, KeyEvent},
     listeners::{Changed, Topic},
     ranks::Overlays,
@@ -324,10 +319,9 @@ impl<'s> Txn<'s> {
 
     /// Returns true if what a scan has found of a key has not ended.
     pub(crate) fn is_live(&self, key: &[u8], entry: &[u8]) -> bool {
-        let Some((_, ends_ms, _)) = decode_head(entry) else { return false };
         // As in `raw`, what is pending is nothing of which clients were told.
         let is_told = |db: &Db| db.swept.has_told(key, entry);
-        (ends_ms == 0 || ends_ms > self.now_ms)
+        entry::is_live(entry, self.now_ms)
             && (!self.db().is_ok_and(is_told) || self.written(Space::Keys, key).is_some())
     }
 

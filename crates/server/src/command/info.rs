@@ -264,8 +264,8 @@ fn keys_of(db: &Db, in_tables: u64) -> rhumb::Result<Keys> {
     for pair in db.keys.iter().take(KEYS_READ_MAX as usize) {
         let (key, value) = pair?;
         read += 1;
-        let is_live = |end: u64| end == 0 || (end > now && !db.swept.has_told(&key, &value));
-        let Some((_, end, _)) = decode_head(&value).filter(|(_, end, _)| is_live(*end)) else {
+        let Some((_, end, _)) = decode_head(&value).filter(|_| db.is_live(&key, &value, now))
+        else {
             continue;
         };
         alive += 1;

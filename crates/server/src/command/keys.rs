@@ -6,7 +6,7 @@ use super::{Context, Done, NO_SUCH_KEY, SYNTAX, integer, is_word, sample};
 use crate::{
     clear, counting,
     db::Db,
-    encode::{Entry, Kind, Meta, entry::decode_head, format::DATABASES, member},
+    encode::{Entry, Kind, Meta, format::DATABASES, member},
     fault::Fault,
     glob,
     key_event::KeyEvent,
@@ -266,11 +266,8 @@ fn check_flush_option(args: Args<'_>) -> Done {
 /// not: taking it away changes nothing for clients that watch it.
 fn is_among(db: &Db, key: &[u8], now_ms: u64) -> bool {
     // After an error nobody knows: the key counts as changed.
-    let is_live = |entry: &[u8]| {
-        decode_head(entry).is_some_and(|(_, ends_ms, _)| ends_ms == 0 || ends_ms > now_ms)
-            && !db.swept.has_told(key, entry)
-    };
-    db.keys.get(key).map_or(true, |entry| entry.is_some_and(|entry| is_live(&entry)))
+    let entry = db.keys.get(key);
+    entry.map_or(true, |entry| entry.is_some_and(|entry| db.is_live(key, &entry, now_ms)))
 }
 
 fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {

@@ -94,9 +94,15 @@ pub(crate) fn ends_in_engine(entry: &[u8]) -> Option<u64> {
     is_left_to_engine(entry).then(|| decode_head(entry).map(|(_, ends_ms, _)| ends_ms)).flatten()
 }
 
-/// A string from which on an entry that ends is removed by a write: the engine copies what it is to
-/// drop.
-const LEFT_BYTES_MAX: usize = 1 << 20;
+/// Returns true if an entry has not ended at `now_ms`; false also for bytes that are none.
+#[inline]
+pub(crate) fn is_live(entry: &[u8], now_ms: u64) -> bool {
+    decode_head(entry).is_some_and(|(_, ends_ms, _)| ends_ms == 0 || ends_ms > now_ms)
+}
+
+/// The most bytes of an entry that is left to the engine, which copies what it is to drop. A longer
+/// one is removed by a write, and moved once when it is written.
+const LEFT_BYTES_MAX: usize = LONG_BYTES;
 
 /// Leaves the entry of a string that ends to the engine, if `leave` and if it is not long; or takes
 /// that back. Returns true if it is left.

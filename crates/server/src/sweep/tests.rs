@@ -87,7 +87,7 @@ fn a_worker_that_helps_removes_a_key_for_each_command_at_most() {
 }
 
 #[test]
-fn the_sweeper_finds_what_is_left_whoever_has_begun() {
+fn what_another_thread_has_begun_is_swept() {
     let (_dir, server) = server_with_ended(1000);
     for (number, db) in server.databases.opened() {
         // Somebody takes marks and fails.
