@@ -9,6 +9,9 @@ use std::{
 
 use rhumb_server::{Config, Running};
 
+/// Bytes read at once from the server: those that a local socket usually holds.
+const READ_BYTES: usize = 64 << 10;
+
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Value {
@@ -124,15 +127,16 @@ impl Client {
         Some(value)
     }
 
+    /// Reads what has arrived to the end of the buffer.
+    ///
+    /// The space to read into is part of the buffer: on the stack it would be inlined into
+    /// `value`, which calls itself once for each level of a nested reply.
     fn fill(&mut self) -> Option<()> {
-        let mut chunk = [0; 65536];
-        match self.stream.read(&mut chunk) {
-            Ok(0) | Err(_) => None,
-            Ok(len) => {
-                self.buffer.extend_from_slice(&chunk[..len]);
-                Some(())
-            }
-        }
+        let held = self.buffer.len();
+        self.buffer.resize(held + READ_BYTES, 0);
+        let read = self.stream.read(&mut self.buffer[held..]).unwrap_or(0);
+        self.buffer.truncate(held + read);
+        (read > 0).then_some(())
     }
 
     fn line(&mut self) -> Option<String> {
