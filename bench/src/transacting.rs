@@ -53,6 +53,8 @@ pub trait TransactStore: Sync {
     /// Reads both keys, writes what `on_change` makes of them and commits, in one transaction.
     /// Returns false if there was a conflict and nothing was written.
     ///
+    /// `on_change` of the second key may call this for another transaction: no lock is held then.
+    ///
     /// # Errors
     /// If the store or `on_change` fails, or a key is missing.
     fn transact(&self, keys: [&[u8; KEY_BYTES]; 2], on_change: OnChange<'_>) -> Result<bool>;

@@ -47,7 +47,7 @@ enum Suite {
     Engine {
         /// Workloads [default: all but mixed50]; or queue by itself, whose subjects are rhumb,
         /// fjall, redb and redb-single, where each step is a transaction; or transact by itself,
-        /// whose subjects are rhumb and fjall
+        /// whose subjects are rhumb, rocksdb and fjall
         #[arg(value_name = "WORKLOAD")]
         workloads: Vec<String>,
         /// Subjects [default: rhumb,rocksdb,fjall,redb,lmdb]

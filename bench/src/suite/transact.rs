@@ -5,9 +5,10 @@
 //! both. Every value is checked as it is read, and at the end the versions must add up to twice the
 //! number of commits: a lost update or half a transaction would be seen.
 //!
-//! At conflict rate 0 each thread has keys of its own. Else one key of some transactions comes from
-//! a few hot ones. How many do is found for each subject by trying, until the wanted share of
-//! all attempts conflicts. The measured share is reported.
+//! Each thread has keys of its own, and a conflict is made where one is wanted: once a transaction
+//! has read its keys, another one of the same thread changes the first of them and commits. The
+//! first must be refused. So the share of conflicts is the same for every subject, on any number of
+//! processors. The measured share is reported.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -39,13 +40,6 @@ const THREADS: usize = 8;
 
 /// Memory of a store, unless `--cache` says otherwise. All that is alive fits several times.
 const CACHE_BYTES: u64 = 512 << 20;
-
-/// Hot keys: few, so that transactions of any two threads that run at once may meet.
-const HOT_KEYS: u64 = 4;
-
-/// Steps in which the share of hot transactions is found, and how long each takes.
-const TRIALS: u32 = 8;
-const TRIAL_TIME: Duration = Duration::from_millis(250);
 
 /// The workloads with their conflict rates, in shares of all attempts.
 const CASES: [(&str, f64); 3] =
@@ -123,30 +117,21 @@ pub fn run(engines: &[&dyn TransactEngine], options: &Options) -> Result<Report>
         subjects.push((engine.name(), subject, 0));
     }
     for (name, wanted) in CASES {
-        let mut shares = vec![None; subjects.len()];
+        let share = overtaken_share(wanted);
         for repetition in 0..options.run.repetitions() {
             for turn in 0..subjects.len() {
                 let at = (turn + repetition) % subjects.len();
                 let (engine, subject, commits) = &mut subjects[at];
                 progress.task(format!("{name}, repetition {repetition}, {engine}"));
                 let seed = mix(options.run.seed ^ repetition as u64);
-                let share = match shares[at] {
-                    Some(share) => share,
-                    None => {
-                        let (share, done) = subject.share_for(wanted, seed)?;
-                        *commits += done;
-                        *shares[at].insert(share)
-                    }
-                };
                 let done = subject
                     .run(share, options.run.time(), !seed)
                     .with_context(|| format!("{engine}, {name}"))?;
                 *commits += done.commits;
                 let rate = done.commits as f64 / done.seconds;
                 report.add(engine, name, threads, Sample::plain(rate, "commits/s"));
-                let counts =
-                    [("conflicts_%", 100.0 * done.conflict_share()), ("hot_%", 100.0 * share)];
-                report.add_counts(engine, name, threads, &counts);
+                let conflicts = ("conflicts_%", 100.0 * done.conflict_share());
+                report.add_counts(engine, name, threads, &[conflicts]);
             }
         }
     }
@@ -157,6 +142,14 @@ pub fn run(engines: &[&dyn TransactEngine], options: &Options) -> Result<Report>
         Workspace::remove(&workspace.path(engine))?;
     }
     Ok(report)
+}
+
+/// The share of transactions that are overtaken, so that `wanted` of all attempts conflict.
+///
+/// One that is overtaken makes three attempts of one: its own, that of the other, and the one that
+/// succeeds. With the share `q`, `q / (1 + 2 q)` of the attempts conflict.
+fn overtaken_share(wanted: f64) -> f64 {
+    wanted / (1.0 - 2.0 * wanted)
 }
 
 /// A store that was loaded.
@@ -189,23 +182,6 @@ impl Subject {
             self.store.insert(&key_of(number), &value)?;
         }
         self.store.settle()
-    }
-
-    /// The share of transactions with a hot key at which `wanted` of all attempts conflict, and the
-    /// number of commits that finding it took.
-    fn share_for(&self, wanted: f64, seed: u64) -> Result<(f64, u64)> {
-        if wanted == 0.0 {
-            return Ok((0.0, 0));
-        }
-        let (mut share, mut commits) = (wanted, 0);
-        for trial in 0..TRIALS {
-            let done = self.run(share, TRIAL_TIME, mix(seed ^ u64::from(trial)))?;
-            commits += done.commits;
-            // Conflicts grow faster than the share of those that may conflict: half of the step.
-            let step = (wanted / done.conflict_share().max(wanted / 16.0)).sqrt();
-            share = (share * step).clamp(wanted / 100.0, 1.0);
-        }
-        Ok((share, commits))
     }
 
     /// Runs transactions on all threads for `time`.
@@ -244,31 +220,43 @@ impl Subject {
         conflicts: &AtomicU64,
     ) -> Result<u64> {
         let (mut commits, mut refused) = (0, 0);
-        // The hot keys come first; each thread has an equal part of the others.
-        let part = (self.keys - HOT_KEYS) / self.threads as u64;
-        let first = HOT_KEYS + part * number as u64;
+        // Each thread has an equal part of the keys.
+        let part = self.keys / self.threads as u64;
+        let first = part * number as u64;
+        let other = |one, rng: &mut Rng| first + (one - first + 1 + rng.below(part - 1)) % part;
         while !is_over.load(Ordering::Relaxed) {
             let one = first + rng.below(part);
-            let two = match share > rng.unit() {
-                true => rng.below(HOT_KEYS),
-                false => first + (one - first + 1 + rng.below(part - 1)) % part,
-            };
-            let numbers = [one, two];
-            let keys = numbers.map(key_of);
-            loop {
-                let done = self.store.transact([&keys[0], &keys[1]], &mut |at, value| {
-                    let version = check(numbers[at], value, self.value_bytes)?;
-                    Ok(value_of(numbers[at], version + 1, self.value_bytes))
+            let numbers = [one, other(one, &mut rng)];
+            if share > rng.unit() {
+                let overtaking = [one, other(one, &mut rng)];
+                let is_committed = self.attempt(numbers, &mut || {
+                    ensure!(self.attempt(overtaking, &mut || Ok(()))?, "a conflict with none");
+                    Ok(())
                 })?;
-                if done {
-                    break;
-                }
+                ensure!(!is_committed, "a commit over a change of what it has read");
+                refused += 1;
+                commits += 1;
+            }
+            while !self.attempt(numbers, &mut || Ok(()))? {
                 refused += 1;
             }
             commits += 1;
         }
         conflicts.fetch_add(refused, Ordering::Relaxed);
         Ok(commits)
+    }
+
+    /// Raises the versions of two keys in one transaction. Calls `between` once it has read both.
+    /// Returns false if there was a conflict.
+    fn attempt(&self, numbers: [u64; 2], between: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        let keys = numbers.map(key_of);
+        self.store.transact([&keys[0], &keys[1]], &mut |at, value| {
+            let version = check(numbers[at], value, self.value_bytes)?;
+            if at == 1 {
+                between()?;
+            }
+            Ok(value_of(numbers[at], version + 1, self.value_bytes))
+        })
     }
 
     /// Checks every value, and that the versions add up to two for each commit.
@@ -342,6 +330,8 @@ mod tests {
         Halves,
         /// Some conflicts have written.
         Writes,
+        /// What has changed since it was read is no conflict.
+        Overlooks,
     }
 
     struct InMemory(Flaw);
@@ -375,12 +365,19 @@ mod tests {
             Ok(())
         }
         fn transact(&self, keys: [&[u8; KEY_BYTES]; 2], on_change: OnChange<'_>) -> Result<bool> {
+            let mut read = Vec::new();
+            for (at, key) in keys.into_iter().enumerate() {
+                let old = self.map.lock().unwrap().1[key].clone();
+                let new = on_change(at, &old)?;
+                read.push((key, old, new));
+            }
             let mut state = self.map.lock().unwrap();
             let (count, map) = &mut *state;
             *count += 1;
-            let (is_odd_one, is_conflict) = (*count % 97 == 0, *count % 10 == 0);
-            for (at, key) in keys.into_iter().enumerate() {
-                let value = on_change(at, &map[key])?;
+            let is_odd_one = *count % 97 == 0;
+            let is_conflict =
+                self.flaw != Flaw::Overlooks && read.iter().any(|(key, old, _)| map[*key] != *old);
+            for (at, (key, _, new)) in read.into_iter().enumerate() {
                 let is_written = match self.flaw {
                     Flaw::Loses if is_odd_one => is_conflict,
                     Flaw::Halves if is_odd_one => at == 0 && !is_conflict,
@@ -388,7 +385,7 @@ mod tests {
                     _ => !is_conflict,
                 };
                 if is_written {
-                    map.insert(*key, value);
+                    map.insert(*key, new);
                 }
             }
             Ok(!is_conflict)
@@ -410,7 +407,9 @@ mod tests {
         }
         let lines = report.json_lines();
         assert!(lines.contains("conflicts_%"), "{lines}");
-        for flaw in [Flaw::Loses, Flaw::Halves, Flaw::Writes] {
+        let (wanted, share) = (0.1, overtaken_share(0.1));
+        assert!((share / (1.0 + 2.0 * share) - wanted).abs() < 1e-9);
+        for flaw in [Flaw::Loses, Flaw::Halves, Flaw::Writes, Flaw::Overlooks] {
             assert!(run(&[&InMemory(flaw)], &options).is_err());
         }
     }

@@ -5,6 +5,8 @@ mod fjall;
 mod redb;
 #[cfg(feature = "engine")]
 mod rocksdb;
+#[cfg(feature = "engine")]
+mod rocksdb_transactions;
 
 use anyhow::Result;
 use rhumb_bench::{
@@ -78,7 +80,12 @@ pub(crate) fn chosen_queues(names: &[String]) -> Result<Vec<&'static dyn QueueEn
 }
 
 /// Stores with optimistic transactions.
-static TRANSACTING: &[&dyn TransactEngine] = &[&LEARNED, &fjall::Fjall];
+static TRANSACTING: &[&dyn TransactEngine] = &[
+    &LEARNED,
+    #[cfg(feature = "engine")]
+    &rocksdb_transactions::RocksDbOptimistic,
+    &fjall::Fjall,
+];
 
 /// Chooses subjects with optimistic transactions by their names.
 pub(crate) fn chosen_transacting(names: &[String]) -> Result<Vec<&'static dyn TransactEngine>> {

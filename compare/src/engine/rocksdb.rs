@@ -60,7 +60,7 @@ impl Engine for RocksDb {
 }
 
 /// The settings that all ways to use it share, and the cache.
-fn open_options(tuning: &Tuning) -> (Options, Cache) {
+pub(super) fn open_options(tuning: &Tuning) -> (Options, Cache) {
     let cache = Cache::new_hyper_clock_cache(tuning.cache_bytes as usize, 0);
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&cache);
