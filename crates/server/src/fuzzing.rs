@@ -15,6 +15,8 @@ mod seeds;
 
 use std::sync::{Arc, LazyLock};
 
+use parking_lot::Mutex;
+
 use crate::{
     clients::ClientInfo,
     command,
@@ -81,8 +83,8 @@ pub fn resp(data: &[u8]) {
     assert_eq!(parse(bytes.chunks(size), 1 + usize::from(split / 61)), whole, "pieces of {size}");
 }
 
-/// One server for all inputs; its data go with the process.
-static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
+/// One server for all inputs, one at a time: each begins with no data. They go with the process.
+static SERVER: LazyLock<Mutex<Arc<Server>>> = LazyLock::new(|| {
     let data = std::env::temp_dir().join(format!("rhumb-fuzz-{}", std::process::id()));
     let config = Config { data, memory_bytes: 16 << 20, fsync: Fsync::No, ..Config::default() };
     let server = Server::open(config, Arc::new(crate::log::Log::silent()), command::catalog())
@@ -91,12 +93,12 @@ static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
     for _ in 0..2 {
         server.clients.enter(9, String::new(), String::new());
     }
-    server.share()
+    Mutex::new(server.share())
 });
 
 /// Bytes that a client sends that has said the password.
 pub fn session(data: &[u8]) {
-    let server = &*SERVER;
+    let server = &*SERVER.lock();
     let info = Arc::new(ClientInfo::new(9, String::new(), String::new()));
     let mut session = Session::new(server, info, true, Arc::default());
     let mut out = Reply::new(1 << 20);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
+
 use super::{LIMITS, SERVER};
 use crate::{
     clients::ClientInfo,
@@ -36,17 +38,17 @@ const READERS: [&str; 21] = [
     "COPY a b REPLACE",
 ];
 
-/// One client, which says one command at a time.
+/// The only client, which says one command at a time.
 struct One {
-    server: &'static Arc<Server>,
+    server: MutexGuard<'static, Arc<Server>>,
     session: Session,
 }
 
 impl One {
     fn new() -> Self {
-        let server = &*SERVER;
+        let server = SERVER.lock();
         let info = Arc::new(ClientInfo::new(9, String::new(), String::new()));
-        Self { server, session: Session::new(server, info, true, Arc::default()) }
+        Self { session: Session::new(&server, info, true, Arc::default()), server }
     }
 
     /// The reply to a command.
@@ -62,8 +64,8 @@ impl One {
         let parsed = parser.parse(&mut input, &mut frames, &limits, usize::MAX);
         assert!(parsed.is_ok() && frames.len() == 1, "one command was sent");
         let mut out = Reply::new(1 << 24);
-        self.session.run(self.server, &input, &frames, 0, 1 << 24, &mut out);
-        self.session.finish_waiting(self.server, &mut out);
+        self.session.run(&self.server, &input, &frames, 0, 1 << 24, &mut out);
+        self.session.finish_waiting(&self.server, &mut out);
         out.bytes().to_vec()
     }
 
@@ -99,7 +101,7 @@ pub fn restore(data: &[u8]) {
             assert!(!one.call(&words).is_empty(), "no reply to {line}");
         }
     }
-    one.session.end(one.server);
+    one.session.end(&one.server);
 }
 
 /// Real values of this server, by the commands that make them.
@@ -130,6 +132,6 @@ pub(super) fn own_values() -> Vec<Vec<u8>> {
         value.truncate(value.len() - 10);
         values.push(value);
     }
-    one.session.end(one.server);
+    one.session.end(&one.server);
     values
 }
