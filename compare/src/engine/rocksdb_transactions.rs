@@ -1,5 +1,5 @@
-//! RocksDB's optimistic transactions: each has a snapshot, and a commit checks in the memtables that
-//! the keys it has read for update were not written since.
+//! RocksDB's optimistic transactions: each has a snapshot, and a commit checks in the memtables
+//! that the keys it has read for update were not written since.
 
 use std::path::Path;
 
