@@ -2,16 +2,17 @@
 
 use std::{
     io,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use clap::Args;
-use rhumb::{Change, Changes, ChangesOptions, Commit, Database, Error, KeyspaceChange};
+use rhumb::{Change, Changes, ChangesOptions, Commit, Cursor, Database, Error, KeyspaceChange};
+use rhumb_server::parse_memory;
 use serde_json::{Value as Json, json};
 
 use super::open::DatabaseArg;
 use crate::{
-    failure::Outcome,
+    failure::{Failure, Outcome},
     interrupt::Interrupt,
     keys::{Form, KeyFlags},
     output::Output,
@@ -20,17 +21,26 @@ use crate::{
 /// How long a command waits for the next commit before it looks for a signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// How often the cursor is moved while commits come, which costs two syncs: what is printed again
+/// after a crash is at most this much.
+const ADVANCE_EVERY: Duration = Duration::from_secs(1);
+
 const EXAMPLES: &str = "\
 Examples:
   rhumb changes --db shop.db                   what the log still has
   rhumb changes --db shop.db --follow --json   and what comes, as objects
   rhumb changes --db shop.db --from now --follow
   rhumb changes --db shop.db --from 4711 --limit 10
+  rhumb changes --db shop.db --follow --cursor mail   and go on there next time
 
 A line for each write: its sequence number, its keyspace, what it does, key and value. Writes that
 were committed together have the same `commit` in the objects: the numbers of the first and the
-last. The log is kept for as long as unflushed writes need it, and longer for cursors. A program or
-a server may write the database meanwhile.";
+last. A program or a server may write the database meanwhile.
+
+The log is kept for as long as unflushed writes need it: what follows commands that each write a
+little and end may miss what they wrote, and says so. A cursor keeps the log, up to --keep, also
+while nothing follows. It is moved once what was printed is written: a command that is killed prints
+up to a second of it again.";
 
 /// Print what is committed, in order, from the log
 #[derive(Debug, Args)]
@@ -41,6 +51,15 @@ pub(crate) struct ChangesCommand {
     /// Sequence number of the first change, or `now` [default: the oldest that is kept]
     #[arg(long, value_name = "N", value_parser = parse_from)]
     from: Option<From>,
+    /// Go on where this cursor is, which is made if there is none; only what survives a power cut
+    #[arg(long, value_name = "NAME", conflicts_with = "from")]
+    cursor: Option<String>,
+    /// Log that is kept for the cursor, at most: 512MiB, 4GiB, or bytes
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_memory)]
+    keep: u64,
+    /// Remove this cursor, and end: the log is not kept for it any more
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["from", "cursor", "follow"])]
+    forget: Option<String>,
     /// Wait for what comes, until Ctrl-C
     #[arg(long)]
     follow: bool,
@@ -79,26 +98,40 @@ impl ChangesCommand {
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
         let interrupt = Interrupt::listen()?;
         let db = self.database.open_read_only()?;
-        let options = ChangesOptions::default().durable(self.durable);
-        let mut changes = begin(&db, self.from, &options)?;
+        if let Some(name) = &self.forget {
+            return match db.remove_cursor(name)? {
+                true => Ok(()),
+                false => Err(Failure::Absent),
+            };
+        }
+        let cursor = self.cursor.as_ref().map(|name| db.cursor(name, self.keep)).transpose()?;
+        let from = cursor.as_ref().map(|cursor| From::Number(cursor.position())).or(self.from);
+        let is_durable = self.durable || cursor.is_some();
+        let mut changes = begin(&db, from, &ChangesOptions::default().durable(is_durable))?;
+        let mut place = Place { cursor, advanced: Instant::now() };
         let mut left = self.limit.unwrap_or(u64::MAX);
         while left > 0 && !interrupt.has_come() {
-            let Some(commit) = changes.try_next()? else {
+            let mut commit = changes.try_next()?;
+            if commit.is_none() {
                 if !self.follow {
                     break;
                 }
                 // Others may read what there is.
                 out.flush()?;
-                if let Some(commit) = changes.next_within(LOOK_EVERY)? {
-                    self.print(&commit, out)?;
-                    left -= 1;
-                }
-                continue;
-            };
-            self.print(&commit, out)?;
-            left -= 1;
+                place.advance(&changes)?;
+                commit = changes.next_within(LOOK_EVERY)?;
+            }
+            if let Some(commit) = commit {
+                self.print(&commit, out)?;
+                left -= 1;
+            }
+            if place.advanced.elapsed() > ADVANCE_EVERY {
+                out.flush()?;
+                place.advance(&changes)?;
+            }
         }
-        Ok(())
+        out.flush()?;
+        place.advance(&changes)
     }
 
     fn print(&self, commit: &Commit, out: &mut Output) -> Outcome {
@@ -146,6 +179,24 @@ impl ChangesCommand {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// How far what is printed is written.
+struct Place {
+    cursor: Option<Cursor>,
+    /// When the cursor was moved last.
+    advanced: Instant,
+}
+
+impl Place {
+    /// Says that what a stream has yielded is written.
+    fn advance(&mut self, changes: &Changes) -> Outcome {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.advance(changes.position())?;
+        }
+        self.advanced = Instant::now();
+        Ok(())
     }
 }
 
