@@ -24,8 +24,8 @@ use crate::{
     encode::{
         entry,
         format::{
-            DATABASES, FORMAT_VERSION, SYSTEM_KEYSPACE, SYSTEM_MAP, SYSTEM_NEXT_ID, SYSTEM_VERSION,
-            WORK_EXPIRY, WORK_FIELDS,
+            DATABASES, FORMAT_VERSION, SYSTEM_CLOCK, SYSTEM_KEYSPACE, SYSTEM_MAP, SYSTEM_NEXT_ID,
+            SYSTEM_VERSION, WORK_EXPIRY, WORK_FIELDS,
         },
         member,
     },
@@ -43,6 +43,10 @@ use crate::{
 
 /// Collection numbers that are reserved at a time. A crash loses at most this number of them.
 const IDS_RESERVED: u64 = 1 << 16;
+
+/// For how long the engine's clock is reserved at a time, in milliseconds: a second is one write of
+/// a few bytes a second while keys end.
+const CLOCK_RESERVED_MS: u64 = 1000;
 
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
@@ -72,6 +76,10 @@ pub(crate) struct Databases {
     pub(crate) engine: Database,
     /// The clock of `engine`.
     clock: Arc<SweptClock>,
+    /// The time that the clock may reach, as it is kept in `system`.
+    reserved_clock_ms: Mutex<u64>,
+    /// True if another program has moved the clock since a server had the data: marks may be lost.
+    was_clock_moved: bool,
     opened: [OnceLock<Db>; DATABASES],
     opening: Mutex<()>,
     map: [AtomicU8; DATABASES],
@@ -146,17 +154,21 @@ impl Databases {
             }
             slot.store(number, Ordering::Relaxed);
         }
-        let next_id = match system.get(SYSTEM_NEXT_ID)? {
-            None => 1,
-            Some(bytes) => {
-                let bytes = (*bytes).try_into().map_err(|_| damaged("a number is damaged"))?;
-                u64::from_le_bytes(bytes)
-            }
+        let number = |key| -> Result<Option<u64>> {
+            let Some(bytes) = system.get(key)? else { return Ok(None) };
+            let bytes = (*bytes).try_into().map_err(|_| damaged("a number is damaged"))?;
+            Ok(Some(u64::from_le_bytes(bytes)))
         };
+        let next_id = number(SYSTEM_NEXT_ID)?.unwrap_or(1);
+        let reserved_ms = number(SYSTEM_CLOCK)?.unwrap_or(0);
+        // planted: ends-lost-marks
+        let was_clock_moved = engine.expiry_ms() > reserved_ms;
         let interest = Interest::default();
         let databases = Self {
             engine,
             clock,
+            reserved_clock_ms: Mutex::new(reserved_ms),
+            was_clock_moved,
             opened: [const { OnceLock::new() }; DATABASES],
             opening: Mutex::default(),
             map,
@@ -231,7 +243,7 @@ impl Databases {
             work,
             has_collections: AtomicBool::new(has_collections),
             count: Count::default(),
-            swept: Swept::new(self.engine.expiry_ms()),
+            swept: Swept::new(self.engine.expiry_ms(), self.was_clock_moved),
             segments: Learned::default(),
         }))
     }
@@ -250,6 +262,9 @@ impl Databases {
     pub(crate) fn drop_told(&self) -> Result<()> {
         // A database that is opened later begins where the clock is.
         let _none_is_opened = self.opening.lock();
+        if self.opened().any(|(_, db)| db.swept.lacks_marks()) {
+            return Ok(());
+        }
         // planted: ends-clock
         let told_ms = self.opened().map(|(_, db)| db.swept.told_ms()).min().unwrap_or_default();
         if !self.clock.is_before(told_ms) {
@@ -265,7 +280,40 @@ impl Databases {
                 self.health.sync_failed(error);
             })?;
         }
+        self.reserve_clock(told_ms)?;
         self.clock.move_to(told_ms);
+        Ok(())
+    }
+
+    /// Keeps where the engine's clock is, before the data are closed: what another program drops by
+    /// a later time is noticed then.
+    ///
+    /// # Errors
+    ///
+    /// From the engine.
+    pub(crate) fn keep_clock(&self) -> Result<()> {
+        let mut reserved_ms = self.reserved_clock_ms.lock();
+        let is_marked = self.opened().all(|(_, db)| !db.swept.lacks_marks());
+        let clock_ms = self.engine.expiry_ms();
+        if is_marked && *reserved_ms != clock_ms {
+            self.write_clock(&mut reserved_ms, clock_ms)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps that the engine's clock may reach this time.
+    fn reserve_clock(&self, ms: u64) -> Result<()> {
+        let mut reserved_ms = self.reserved_clock_ms.lock();
+        if ms > *reserved_ms {
+            self.write_clock(&mut reserved_ms, ms.saturating_add(CLOCK_RESERVED_MS))?;
+        }
+        Ok(())
+    }
+
+    fn write_clock(&self, reserved_ms: &mut u64, until_ms: u64) -> Result<()> {
+        let written = self.system.insert(SYSTEM_CLOCK, until_ms.to_le_bytes());
+        written.inspect_err(|error| self.health.write_failed(error))?;
+        *reserved_ms = until_ms;
         Ok(())
     }
 

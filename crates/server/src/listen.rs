@@ -141,6 +141,7 @@ pub(crate) async fn serve(
     drop(socket_file);
     // Before the last sync, so that it is of what their clients wrote as well.
     drop(server.shared.write().take());
+    server.databases.keep_clock()?;
     let began = Instant::now();
     let synced = server.databases.engine.persist(PersistMode::SyncData);
     synced.inspect_err(|error| server.databases.health.sync_failed(error))?;

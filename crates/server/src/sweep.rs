@@ -4,6 +4,8 @@
 //! Nothing depends on it for its answers: what has ended is absent for every reader, and members of
 //! a removed collection are reached by nobody.
 
+mod unmarked;
+
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
@@ -80,6 +82,9 @@ fn end_due(
     cursor: &mut Cursor,
     (now, most): (u64, usize),
 ) -> Result<bool> {
+    if unmarked::mark_some(server, (number, db), cursor, (now, most))? {
+        return Ok(true);
+    }
     let chunk = db.swept.next_due(&db.work, cursor, now, most)?;
     let is_last = chunk.is_last;
     let keys: Vec<&[u8]> = chunk.due.iter().map(Due::key).collect();

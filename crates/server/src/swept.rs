@@ -10,7 +10,8 @@
 //! reader, whatever its time says to a clock that went back; (3) a string that ends at or before
 //! the *ceiling*, the latest time up to which the sweeper has looked, is not left to the engine but
 //! removed by a write; (4) a commit says before it begins when the first of its strings ends, and
-//! the ceiling stays below that until it is done ([`Swept::begin_commit`]).
+//! the ceiling stays below that until it is done ([`Swept::begin_commit`]); (5) nothing is swept
+//! while keys may lack marks ([`Swept::lacks_marks`]).
 
 use std::{
     collections::BTreeMap,
@@ -135,7 +136,19 @@ pub(crate) enum Step {
 
 /// Where the sweeper goes on; held by the thread that sweeps.
 #[derive(Debug, Default)]
-pub(crate) struct Cursor(Option<Vec<u8>>);
+pub(crate) struct Cursor {
+    /// The next mark; none before the walk over the marks begins.
+    mark: Option<Vec<u8>>,
+    /// The first of the keys that may lack a mark; none if each has one.
+    unmarked: Option<Vec<u8>>,
+}
+
+impl Cursor {
+    /// The first of the keys that may lack a mark; none if each has one.
+    pub(crate) fn unmarked(&self) -> Option<&[u8]> {
+        self.unmarked.as_deref()
+    }
+}
 
 /// How far the sweeper has come in one database.
 #[derive(Debug)]
@@ -148,6 +161,8 @@ pub(crate) struct Swept {
     has_earlier: AtomicBool,
     /// True if the sweeper has written marks since the clock moved last.
     has_moved_marks: AtomicBool,
+    /// True if keys may lack marks. Changed by the thread that sweeps.
+    lacks_marks: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -193,15 +208,17 @@ impl Drop for Committing<'_> {
 }
 
 impl Swept {
-    /// The engine has dropped what ended by this time.
-    pub(crate) fn new(engine_ms: u64) -> Self {
+    /// The engine has dropped what ended by this time. Keys may have lost marks by that, if another
+    /// program has moved the clock.
+    pub(crate) fn new(engine_ms: u64, lacks_marks: bool) -> Self {
         let place = Place(member::expiry(engine_ms.saturating_add(1), &[]));
         Self {
             ceiling_ms: AtomicU64::new(engine_ms),
             state: Mutex::new(State { place, committing: BTreeMap::new() }),
-            cursor: Mutex::default(),
+            cursor: Mutex::new(Cursor { mark: None, unmarked: lacks_marks.then(Vec::new) }),
             has_earlier: AtomicBool::new(true),
             has_moved_marks: AtomicBool::new(false),
+            lacks_marks: AtomicBool::new(lacks_marks),
         }
     }
 
@@ -262,10 +279,10 @@ impl Swept {
     ) -> Result<Chunk> {
         let (before, until_ms) = self.raise(now_ms);
         let end = member::expiry(until_ms + 1, &[]);
-        let from = cursor.0.take().filter(|from| *from < end);
+        let from = cursor.mark.take().filter(|from| *from < end);
         let from = from.unwrap_or_else(|| self.begin(&before, &end));
         let range = (Bound::Included(from.as_slice()), Bound::Excluded(end.as_slice()));
-        cursor.0 = Some(from.clone());
+        cursor.mark = Some(from.clone());
         let pairs: Vec<(Slice, Slice)> = work.range(range).take(most).collect::<Result<_>>()?;
         let is_last = pairs.len() < most;
         let last = pairs.last().filter(|_| !is_last);
@@ -304,7 +321,18 @@ impl Swept {
         if place.0 < chunk.end {
             place.0.clone_from(&chunk.end);
         }
-        cursor.0 = (!chunk.is_last).then_some(chunk.end);
+        cursor.mark = (!chunk.is_last).then_some(chunk.end);
+    }
+
+    /// Says that all keys have marks but those from this one on.
+    pub(crate) fn finish_marking(&self, cursor: &mut Cursor, unmarked: Option<Vec<u8>>) {
+        self.lacks_marks.store(unmarked.is_some(), Ordering::Release);
+        cursor.unmarked = unmarked;
+    }
+
+    /// Returns true if keys may lack marks.
+    pub(crate) fn lacks_marks(&self) -> bool {
+        self.lacks_marks.load(Ordering::Acquire)
     }
 
     /// Says that the sweeper has written a mark of this time in the place of one that may vanish.

@@ -10,6 +10,9 @@ pub(crate) const SYSTEM_KEYSPACE: &str = "server";
 pub(crate) const SYSTEM_VERSION: &[u8] = b"version";
 /// System key: the first collection number that is not reserved, little-endian.
 pub(crate) const SYSTEM_NEXT_ID: &[u8] = b"next-id";
+/// System key: the time that the engine's clock has not passed while a server had the data, in
+/// milliseconds since 1970, little-endian.
+pub(crate) const SYSTEM_CLOCK: &[u8] = b"clock";
 /// System key: sixteen bytes, for each database the number of its keyspaces.
 pub(crate) const SYSTEM_MAP: &[u8] = b"map";
 /// System key: begun emptying; followed by the number of the keyspaces.

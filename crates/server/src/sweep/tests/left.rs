@@ -9,6 +9,7 @@ use std::{
 };
 
 use proptest::{collection::vec, prelude::*};
+use rhumb::{Database, KeyspaceOptions};
 
 use super::{super::*, marks, server_with_ended};
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
     config::Config,
     counting::{kept_keys, live_keys},
     log::Log,
+    swept::SweptClock,
 };
 
 /// The time at which a history begins, in milliseconds since 1970.
@@ -51,6 +53,9 @@ enum Event {
     Reopen,
     /// The process ends without closing the data, which are opened again.
     Kill,
+    /// The data are closed, another program has them open for this number of milliseconds, with the
+    /// time of day for the engine's clock, and they are opened again.
+    Lend { ms: u64 },
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -72,6 +77,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         ),
         1 => Just(Event::Reopen),
         1 => Just(Event::Kill),
+        1 => (0..100_u64).prop_map(|ms| Event::Lend { ms }),
     ];
     vec(event, 1..120)
 }
@@ -320,6 +326,38 @@ impl History {
         self.server = Some(server);
     }
 
+    /// Closes the data, has another program compact them at a later time, and opens them.
+    fn lend(&mut self, ms: u64) {
+        self.now_ms = self.now_ms.max(self.swept_ms);
+        self.sweep_all();
+        let server = self.server.take().unwrap();
+        self.counted += super::ended(&server);
+        server.databases.keep_clock().unwrap();
+        drop(server);
+        self.now_ms += ms;
+        let clock = Arc::new(SweptClock::default());
+        clock.move_to(self.now_ms);
+        let other =
+            Database::builder(self.dir.path().join("data")).clock(clock as _).open().unwrap();
+        other.flush().unwrap();
+        for name in ["db0.keys", "db0.work"] {
+            other.keyspace(name, KeyspaceOptions::default()).unwrap().compact().unwrap();
+        }
+        drop(other);
+        let server = open(self.dir.path());
+        // Nobody heard of strings that ended meanwhile.
+        let db = server.databases.numbered(0).unwrap();
+        let is_there = |key: u8| db.keys.get(name(key)).unwrap().is_some();
+        let now_ms = self.now_ms;
+        self.lives.retain(|key, life| {
+            let may_be_gone = !life.is_list && life.ends_ms != 0 && life.ends_ms <= now_ms;
+            let is_there = is_there(*key);
+            assert!(is_there || may_be_gone, "key {key} at {now_ms}");
+            is_there
+        });
+        self.server = Some(server);
+    }
+
     fn put_late(&mut self, key: u8, (ends_ms, again_ms): (u64, u64), by: u64, drops: bool) {
         // Nothing of it is left that the sweeper may meet: here are no locks.
         self.now_ms = self.now_ms.max(self.swept_ms);
@@ -373,6 +411,7 @@ impl History {
             }
             Event::Reopen => self.restart(false),
             Event::Kill => self.restart(true),
+            Event::Lend { ms } => self.lend(ms),
         }
         (0..12).for_each(|key| self.compare(key));
     }
